@@ -1,0 +1,339 @@
+"""The one module that touches private names of TensorFlow.
+
+Tried on TensorFlow 2.21.0 with Keras 3.15.1.  A name that is gone raises `InternalsChangedError` where it
+is used, with the name and the installed version, instead of an ``AttributeError`` deep inside a training run.
+
+Private names used:
+
+* ``tensorflow.python.eager.context``: key-value calls of the coordination service, state of the collectives.
+  Only the key-value calls: barriers and task states hold the GIL while they wait.
+* ``tensorflow.python.distribute``: ``input_lib.DistributedDataset`` (the public way refuses the options that
+  give a saveable iterator), the iterators inside a ``DistributedIterator``, ``DistributedValues.values``.
+* ``tf.data``: an iterator's resource, a data set's inputs, functions, file names and seeds.
+* Keras 3: ``Variable._value``, the ``tf.Variable`` behind a Keras variable.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+import tensorflow as tf
+
+from tf_preempt import errors
+
+# tf.data.experimental.ExternalStatePolicy.FAIL as the number that the op takes.
+_FAIL_ON_EXTERNAL_STATE = 2
+_SHORTEST_WAIT_MS = 1  # 0 would mean "wait for ever" to TensorFlow
+
+
+def _gone(name: str) -> errors.InternalsChangedError:
+    return errors.InternalsChangedError(
+        f"TensorFlow {tf.version.VERSION} has no {name}, a private name that this package needs.",
+        hint="install a TensorFlow that this release was tried on (2.21), or a newer tf_preempt.",
+    )
+
+
+def _attribute(owner: Any, name: str, owner_name: str) -> Any:
+    try:
+        return getattr(owner, name)
+    except AttributeError:
+        raise _gone(f"{owner_name}.{name}") from None
+
+
+def _private_module(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise _gone(name) from None
+
+
+def _context() -> Any:
+    """This process's eager context; creating the Python object initialises no device."""
+    module = _private_module("tensorflow.python.eager.context")
+    return _attribute(module, "context", "tensorflow.python.eager.context")()
+
+
+# ---------------------------------------------------------------------------------- coordination service
+
+
+def coordination_available() -> bool:
+    """Says whether this process is part of a running multi-worker job with a coordination service.
+
+    False before the strategy is constructed, and for a cluster of one worker.  Initialises nothing.
+
+    Raises:
+        InternalsChangedError: TensorFlow's private names have changed.
+    """
+    context = _context()
+    config = _attribute(context, "coordination_service", "Context")
+    handle = _attribute(context, "_context_handle", "Context")
+    if config is None or handle is None or not config.service_type:
+        return False
+    return bool(sum(job.num_tasks for job in config.coordinated_job_list) > 1)
+
+
+def coordination_set(key: str, value: str) -> None:
+    """Writes a key that does not exist yet; has no time-out, so call it from a thread nobody waits for.
+
+    Args:
+        key: path-like name, ``/`` between its parts.
+        value: any text.
+
+    Raises:
+        tf.errors.AlreadyExistsError: somebody wrote this key before.
+        tf.errors.UnavailableError: the chief, which holds the keys, is gone.
+        InternalsChangedError: TensorFlow's private names have changed.
+    """
+    _attribute(_context(), "set_config_key_value", "Context")(key, value)
+
+
+def coordination_get(key: str, timeout_s: float) -> str:
+    """Waits for a key and returns its value; releases the GIL while it waits.
+
+    Args:
+        key: the name given to `coordination_set`.
+        timeout_s: how long to wait, in seconds; at least a millisecond is waited, whatever is given.
+
+    Raises:
+        TimeoutError: the key was not written in time.
+        ValueError: `timeout_s` is not a finite number.
+        tf.errors.UnavailableError: the chief, which holds the keys, is gone.
+        InternalsChangedError: TensorFlow's private names have changed.
+    """
+    if not math.isfinite(timeout_s):
+        raise ValueError(f"timeout_s={timeout_s!r}: expected a finite number of seconds.")
+    timeout_ms = max(_SHORTEST_WAIT_MS, math.ceil(timeout_s * 1000))
+    get = _attribute(_context(), "get_config_key_value", "Context")
+    try:
+        return str(get(key, timeout_ms))
+    except tf.errors.DeadlineExceededError:
+        raise TimeoutError(f"key {key!r} was not written within {timeout_ms / 1000:g} s") from None
+
+
+def coordination_delete(key: str) -> None:
+    """Deletes a key and everything below it; has no time-out.
+
+    Args:
+        key: a key, or the beginning of several up to a ``/``.
+
+    Raises:
+        tf.errors.UnavailableError: the chief, which holds the keys, is gone.
+        InternalsChangedError: TensorFlow's private names have changed.
+    """
+    _attribute(_context(), "delete_config_key_value", "Context")(key)
+
+
+def collectives_configured() -> bool:
+    """Says whether a multi-worker strategy, of any class, has set up collectives between processes.
+
+    Raises:
+        InternalsChangedError: TensorFlow's private names have changed.
+    """
+    return _attribute(_context(), "_collective_ops_server_def", "Context") is not None
+
+
+# ------------------------------------------------------------------------------------------------ iterators
+
+
+def owned_iterators(iterator: Any) -> list[Any]:
+    """The iterators of this worker whose state can be saved and set.
+
+    Args:
+        iterator: a ``tf.data.Iterator``, or what ``iter`` gives for a distributed data set.
+
+    Raises:
+        UnsupportedStrategyError: the iterator has no state that can be saved: it is TensorFlow's prefetching
+            iterator over several devices, or no iterator of ``tf.data`` at all.
+        InternalsChangedError: TensorFlow's private names have changed.
+    """
+    if isinstance(iterator, tf.distribute.DistributedIterator):
+        workers = _attribute(iterator, "_iterators", "DistributedIterator")
+        found = [_attribute(worker, "_iterator", "DistributedIterator._iterators[i]") for worker in workers]
+    else:
+        found = [iterator]
+    for one in found:
+        if not isinstance(one, tf.data.Iterator):
+            raise errors.UnsupportedStrategyError(
+                f"the position of a {type(one).__name__} (in a {type(iterator).__name__}) cannot be saved: "
+                "expected a tf.data.Iterator, one per worker.",
+                hint="distribute the tf.data.Dataset with strategy.experimental_distribute_dataset of a "
+                "tf_preempt.strategies strategy with one replica per worker, without `options`.",
+            )
+    return found
+
+
+def serialize_iterator(owned: Any) -> tf.Tensor:
+    """The state of one iterator.
+
+    Args:
+        owned: one of `owned_iterators`.
+
+    Returns:
+        A vector of variants; ``tf.io.serialize_tensor`` turns each element into bytes.
+
+    Raises:
+        tf.errors.FailedPreconditionError: the pipeline holds state outside the iterator (a Python generator,
+            a stateful random op), so its position alone would not bring it back.
+        InternalsChangedError: TensorFlow's private names have changed.
+    """
+    resource = _attribute(owned, "_iterator_resource", "OwnedIterator")
+    with tf.device(resource.device):
+        return tf.raw_ops.SerializeIterator(
+            resource_handle=resource, external_state_policy=_FAIL_ON_EXTERNAL_STATE
+        )
+
+
+def deserialize_iterator(owned: Any, variant: tf.Tensor) -> None:
+    """Sets the state of an iterator over an equal data set, in place.
+
+    Args:
+        owned: one of `owned_iterators`.
+        variant: what `serialize_iterator` gave.
+
+    Raises:
+        tf.errors.OpError: the state is of another pipeline.
+        InternalsChangedError: TensorFlow's private names have changed.
+    """
+    resource = _attribute(owned, "_iterator_resource", "OwnedIterator")
+    with tf.device(resource.device):
+        tf.raw_ops.DeserializeIterator(resource_handle=resource, serialized=variant)
+
+
+# ------------------------------------------------------------------------------------------------ variables
+
+
+def _tf_variable(variable: Any) -> Any:
+    """The ``tf.Variable`` behind a Keras 3 variable; any other variable itself."""
+    if isinstance(variable, tf.Variable):
+        return variable
+    behind = _attribute(variable, "_value", type(variable).__name__)
+    if behind is None:
+        raise errors.ConfigError(
+            f"variable {variable.path!r} has no value yet.", hint="build the model before its state is used."
+        )
+    return behind
+
+
+def local_values(variable: Any) -> list[Any]:
+    """The component variables that live on this worker, in the order of its replicas.
+
+    Reading and assigning them runs no collective, also where reading `variable` itself would (sync-on-read
+    variables: Keras metrics).
+
+    Args:
+        variable: a ``tf.Variable``, distributed or not, or a Keras variable.
+
+    Returns:
+        ``tf.Variable`` objects; for a variable that is not distributed, itself.
+
+    Raises:
+        ConfigError: a Keras variable that is not built yet.
+        InternalsChangedError: private names of TensorFlow or Keras have changed.
+    """
+    behind = _tf_variable(variable)
+    if isinstance(behind, tf.distribute.DistributedValues):
+        return list(_attribute(behind, "values", type(behind).__name__))
+    return [behind]
+
+
+def is_sync_on_read(variable: Any) -> bool:
+    """Says whether reading `variable` outside a replica runs a reduction over all replicas.
+
+    Args:
+        variable: a ``tf.Variable``, distributed or not, or a Keras variable.
+
+    Raises:
+        ConfigError: a Keras variable that is not built yet.
+        InternalsChangedError: private names of TensorFlow or Keras have changed.
+    """
+    behind = _tf_variable(variable)
+    return (
+        isinstance(behind, tf.distribute.DistributedValues)
+        and behind.synchronization == tf.VariableSynchronization.ON_READ
+    )
+
+
+def per_replica_values(value: Any) -> Sequence[Any]:
+    """This worker's components of a distributed value, in the order of its replicas.
+
+    Args:
+        value: a ``tf.distribute.DistributedValues``; anything else is its own only component.
+
+    Raises:
+        InternalsChangedError: TensorFlow's private names have changed.
+    """
+    if isinstance(value, tf.distribute.DistributedValues):
+        return cast("Sequence[Any]", _attribute(value, "values", type(value).__name__))
+    return (value,)
+
+
+# ------------------------------------------------------------------------------------------------ data sets
+
+
+def distributed_dataset(strategy: Any, dataset: tf.data.Dataset, options: tf.distribute.InputOptions) -> Any:
+    """What ``strategy.experimental_distribute_dataset(dataset, options)`` gives, with any options.
+
+    The public method refuses ``PER_REPLICA`` for a data set, though the class behind it serves it: shards and
+    batches are cut before the options have a say.
+
+    Args:
+        strategy: a multi-worker mirrored strategy.
+        dataset: batched by the global batch size.
+        options: passed on to the iterators.
+
+    Raises:
+        ValueError: `dataset` is not batched (TensorFlow's own error).
+        InternalsChangedError: TensorFlow's private names have changed.
+    """
+    input_lib = _private_module("tensorflow.python.distribute.input_lib")
+    extended = strategy.extended
+    input_workers = _attribute(extended, "_input_workers_with_options", "StrategyExtended")
+    input_context = _attribute(extended, "_make_input_context", "StrategyExtended")
+    return _attribute(input_lib, "DistributedDataset", "input_lib")(
+        input_workers(options),
+        strategy,
+        dataset,
+        num_replicas_in_sync=strategy.num_replicas_in_sync,
+        input_context=input_context(),
+        options=options,
+    )
+
+
+def walk_dataset(dataset: tf.data.Dataset) -> Iterator[tf.data.Dataset]:
+    """`dataset` and everything that it reads from, nearest first; not what its functions build inside.
+
+    Raises:
+        InternalsChangedError: TensorFlow's private names have changed.
+    """
+    yield dataset
+    for source in _attribute(dataset, "_inputs", "Dataset")():
+        yield from walk_dataset(source)
+
+
+def dataset_function_ops(dataset: tf.data.Dataset) -> frozenset[str]:
+    """Types of the ops inside the functions of one data set (of ``map``, ``interleave``, …), nested ones too.
+
+    Raises:
+        InternalsChangedError: TensorFlow's private names have changed.
+    """
+    found: set[str] = set()
+    for wrapper in _attribute(dataset, "_functions", "Dataset")():
+        graph = _attribute(wrapper, "function", "StructuredFunctionWrapper").graph.as_graph_def()
+        found.update(node.op for node in graph.node)
+        found.update(node.op for function in graph.library.function for node in function.node_def)
+    return frozenset(found)
+
+
+def dataset_file_names(dataset: tf.data.Dataset) -> tf.data.Dataset | None:
+    """The data set of file names that a reader (``TFRecordDataset``, …) was given; else None."""
+    names = getattr(dataset, "_filenames", None)
+    return names if isinstance(names, tf.data.Dataset) else None
+
+
+def is_unseeded_shuffle(dataset: tf.data.Dataset) -> bool:
+    """Says whether this very data set shuffles in an order that differs from process to process."""
+    seeds = [getattr(dataset, name, None) for name in ("_seed", "_seed2")]
+    return all(isinstance(seed, tf.Tensor) and int(seed) == 0 for seed in seeds)
