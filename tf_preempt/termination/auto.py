@@ -1,0 +1,115 @@
+"""Which platform this process runs on, and what to watch there."""
+
+from __future__ import annotations
+
+import enum
+import logging
+import os
+from collections.abc import Callable, Mapping
+
+from tf_preempt.termination.config import TerminationConfig
+from tf_preempt.termination.function import FunctionWatcher
+from tf_preempt.termination.signals import SignalWatcher
+from tf_preempt.termination.watcher import TerminationWatcher
+
+_log = logging.getLogger("tf_preempt")
+
+_DMI_PRODUCT_NAME_PATH = "/sys/class/dmi/id/product_name"
+_GCE_PRODUCT_NAME = "Google Compute Engine"
+
+
+class Platform(str, enum.Enum):
+    """Where a process runs, as far as notices and exit statuses differ."""
+
+    LOCAL = "local"
+    SLURM = "slurm"
+    GCE = "gce"
+    KUBERNETES = "kubernetes"
+    AGENT_PLATFORM = "agent_platform"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+def detect_platform(
+    environ: Mapping[str, str] = os.environ,
+    *,
+    dmi_product_name: str | os.PathLike[str] | Callable[[], str] = _DMI_PRODUCT_NAME_PATH,
+) -> Platform:
+    """Tells the platform from the environment and the firmware's name of the machine, without the network.
+
+    The scheduler that started the process decides, not the machine under it, because it is the scheduler
+    that acts on the exit status: a Slurm job on a Compute Engine VM is a Slurm job, and a container of Agent
+    Platform is that although Kubernetes runs it.
+
+    Args:
+        environ: the environment variables.
+        dmi_product_name: the file with the machine's product name, or a function that returns it.
+
+    Returns:
+        The platform; `Platform.LOCAL` if nothing points to another one.
+
+    Environment:
+        SLURM_JOB_ID: set in every job of Slurm.
+        CLOUD_ML_JOB_ID, AIP_*: set in custom training of Agent Platform (Vertex AI).
+        KUBERNETES_SERVICE_HOST: set in every container of a pod.
+
+    References:
+        https://slurm.schedmd.com/sbatch.html (OUTPUT ENVIRONMENT VARIABLES);
+        https://cloud.google.com/vertex-ai/docs/training/code-requirements (environment variables);
+        https://kubernetes.io/docs/concepts/services-networking/service/ (environment variables);
+        https://cloud.google.com/compute/docs/instances/detect-compute-engine (DMI); all seen 2026-11.
+    """
+    if environ.get("SLURM_JOB_ID"):
+        return Platform.SLURM
+    if environ.get("CLOUD_ML_JOB_ID") or any(name.startswith("AIP_") and environ[name] for name in environ):
+        return Platform.AGENT_PLATFORM
+    if environ.get("KUBERNETES_SERVICE_HOST"):
+        return Platform.KUBERNETES
+    if _product_name(dmi_product_name) == _GCE_PRODUCT_NAME:
+        return Platform.GCE
+    return Platform.LOCAL
+
+
+def _product_name(source: str | os.PathLike[str] | Callable[[], str]) -> str:
+    """The machine's product name; empty where the firmware has none (containers, ARM boards, macOS)."""
+    if callable(source):
+        return source().strip()
+    try:
+        with open(source, encoding="utf-8", errors="replace") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def make_watchers(config: TerminationConfig, platform: Platform) -> list[TerminationWatcher]:
+    """Makes the sources of notices for a platform.
+
+    To be called in the main thread, because only there Python lets signals be caught.
+
+    Args:
+        config: what the user asked for.
+        platform: where the process runs.
+
+    Returns:
+        The watchers, to be handed to a `TerminationMonitor`, which closes them.  Signals are caught from now
+        on.
+
+    Raises:
+        ConfigError: called outside the main thread while `config.signals` is not empty.
+    """
+    watchers: list[TerminationWatcher] = []
+    if config.termination_watcher_fn is not None:
+        watchers.append(FunctionWatcher(config.termination_watcher_fn))
+    if config.signals:
+        # Last, because it is the one that changes the process: an error above leaves nothing to undo.
+        watchers.append(SignalWatcher(config.signals))
+    _log.info(
+        "Platform %s; sources of termination notices: %s.",
+        platform,
+        ", ".join(
+            [*map(str, config.signals), *(["termination_watcher_fn"] * bool(config.termination_watcher_fn))]
+        )
+        or "none",
+    )
+    return watchers

@@ -1,0 +1,104 @@
+"""What a user may say about notices and about leaving."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import numbers
+import signal
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tf_preempt.errors import ConfigError
+from tf_preempt.termination.signals import parse_signals
+
+_TENSORFLOW_ARGUMENTS = ("termination_watcher_fn", "exit_fn", "grace_period", "save_fn")
+
+
+@dataclasses.dataclass(frozen=True)
+class TerminationConfig:
+    """How notices are detected, and how the program ends after the save.
+
+    Takes what ``tf.distribute.experimental.TerminationConfig`` takes, in the same order and with the same
+    meaning; None leaves the choice to the platform.  One difference: with a `termination_watcher_fn`
+    TensorFlow stops listening to SIGTERM, and then loses the work when the machine is shut down with one.
+    Here `signals` stay watched; ``signals=()`` gives TensorFlow's behaviour.
+
+    Example::
+
+        TerminationConfig(exit_fn=lambda: sys.exit(RESTART_CODE), grace_period=120)
+
+    Args:
+        termination_watcher_fn: called about once a second; returns True when a notice is there.  It has to
+            be light and must not block.
+        exit_fn: called without arguments after the checkpoint is saved, to end the program.
+        grace_period: seconds from the notice to the end of the process, to be trained in before the last
+            save.  None or 0: save and leave at once.  Not worth setting under three times the time of a save.
+        save_fn: called to write the checkpoint in place of the checkpoint manager's ``save``.
+        signals: names of the signals that are notices.
+
+    Raises:
+        ConfigError: a function is not callable, `grace_period` is not a number of seconds from 0, or a signal
+            is unknown or cannot be caught.
+
+    References:
+        https://www.tensorflow.org/api_docs/python/tf/distribute/experimental/TerminationConfig (2.21)
+    """
+
+    termination_watcher_fn: Callable[[], bool] | None = None
+    exit_fn: Callable[[], object] | None = None
+    grace_period: float | None = None
+    save_fn: Callable[..., object] | None = None
+    signals: Sequence[str | signal.Signals] = dataclasses.field(default=("SIGTERM",), kw_only=True)
+
+    def __post_init__(self) -> None:
+        for name in ("termination_watcher_fn", "exit_fn", "save_fn"):
+            _check_callable(name, getattr(self, name))
+        _check_grace_period(self.grace_period)
+        names = tuple(number.name for number in parse_signals(self.signals))
+        object.__setattr__(self, "signals", names)
+
+    @classmethod
+    def from_any(cls, config: object) -> TerminationConfig:
+        """Makes one of this class out of what users pass as `termination_config`.
+
+        Args:
+            config: None (all defaults), an object of this class, or one of TensorFlow's class, recognised by
+                its four attributes so that TensorFlow need not be imported.
+
+        Raises:
+            ConfigError: it is none of these, or one of its attributes cannot be used.
+        """
+        if config is None:
+            return cls()
+        if isinstance(config, cls):
+            return config
+        missing = [name for name in _TENSORFLOW_ARGUMENTS if not hasattr(config, name)]
+        if missing or isinstance(config, type):
+            raise ConfigError(
+                f"termination_config={config!r}, which is of type {type(config).__name__}; expected None, a "
+                "tf_preempt.TerminationConfig or a tf.distribute.experimental.TerminationConfig.",
+                hint="Pass termination_config=tf_preempt.TerminationConfig(grace_period=120), for example.",
+            )
+        values: dict[str, Any] = {name: getattr(config, name) for name in _TENSORFLOW_ARGUMENTS}
+        return cls(**values)
+
+
+def _check_callable(name: str, value: object) -> None:
+    if value is not None and not callable(value):
+        raise ConfigError(
+            f"TerminationConfig: {name}={value!r}, which is of type {type(value).__name__}; expected a "
+            "function or None.",
+            hint=f"Pass the function itself: {name}=my_function, not {name}=my_function().",
+        )
+
+
+def _check_grace_period(value: object) -> None:
+    if value is None:
+        return
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not is_number or not math.isfinite(float(value)) or float(value) < 0:  # type: ignore[arg-type]
+        raise ConfigError(
+            f"TerminationConfig: grace_period={value!r}; expected a number of seconds from 0, or None.",
+            hint="grace_period=120 trains on for up to two minutes after a notice; None saves at once.",
+        )
