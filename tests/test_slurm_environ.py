@@ -1,0 +1,164 @@
+"""What `SlurmJob.from_environ` makes of Slurm's variables: recorded jobs, and wrong values one by one."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tf_preempt._slurm import SlurmJob, is_slurm_job
+from tf_preempt.errors import SlurmError
+
+RECORDED = sorted((Path(__file__).parent / "data" / "slurm_env").glob("*.json"))
+STEP = {
+    "SLURM_JOB_ID": "7",
+    "SLURM_STEP_ID": "0",
+    "SLURM_PROCID": "2",
+    "SLURM_NODEID": "1",
+    "SLURM_LOCALID": "0",
+    "SLURM_STEP_NUM_TASKS": "3",
+    "SLURM_STEP_NODELIST": "n[9-10]",
+    "SLURM_STEP_TASKS_PER_NODE": "2,1",
+    "SLURM_DISTRIBUTION": "block",
+    "SLURMD_NODENAME": "n10",
+}
+
+
+def recorded_tasks():
+    return [
+        pytest.param(name, environ, id=f"{path.stem}-{name}")
+        for path in RECORDED
+        for name, environ in json.loads(path.read_text(encoding="utf-8"))["tasks"].items()
+    ]
+
+
+def test_all_recorded_jobs_are_there():
+    assert len(RECORDED) == 31
+    assert len(recorded_tasks()) == 127
+
+
+@pytest.mark.parametrize(("name", "environ"), recorded_tasks())
+def test_reads_every_recorded_process(name, environ):
+    job = SlurmJob.from_environ(environ)
+    assert job.job_id == int(environ["SLURM_JOB_ID"])
+    assert job.nodename == environ.get("SLURMD_NODENAME")
+    assert job.restart_count == 0
+    if name.startswith(("batch", "salloc")):
+        assert job.step_id is None
+        assert job.procid == 0
+        return
+    assert job.step_id == int(environ["SLURM_STEP_ID"])
+    assert (job.procid, job.nodeid, job.localid) == tuple(
+        int(environ[f"SLURM_{key}"]) for key in ("PROCID", "NODEID", "LOCALID")
+    )
+    assert job.nodes[job.nodeid] == job.nodename
+    assert job.gtids[job.localid] == job.procid
+    assert len(job.gtids) == job.tasks_per_node[job.nodeid]
+    assert sum(job.tasks_per_node) == job.ntasks == int(environ["SLURM_NTASKS"])
+
+
+def test_reads_the_step_and_not_the_job():
+    job = SlurmJob.from_environ({**STEP, "SLURM_NODELIST": "n[1-99]", "SLURM_NTASKS": "99"})
+    assert (job.nodes, job.ntasks) == (("n9", "n10"), 3)
+
+
+@pytest.mark.parametrize(
+    ("change", "attribute", "value"),
+    [
+        ({"SLURM_DISTRIBUTION": "cyclic:block,NoPack"}, "distribution", "cyclic"),
+        ({"SLURM_DISTRIBUTION": None}, "distribution", ""),
+        ({"SLURM_DIST_PLANESIZE": "4"}, "plane_size", 4),
+        ({"SLURM_GTIDS": "0,3,4"}, "gtids", (0, 3, 4)),
+        ({"SLURM_RESTART_COUNT": "2"}, "restart_count", 2),
+        ({"SLURM_RESTART_COUNT": "0"}, "restart_count", 0),
+        ({"SLURM_STEP_ID": None, "SLURM_STEPID": "5"}, "step_id", 5),
+        ({"SLURM_STEP_ID": "4294967290"}, "step_id", None),
+        ({"SLURM_STEP_GPUS": "0,3"}, "step_gpus", ("0", "3")),
+        ({"SLURM_GPUS_ON_NODE": "4"}, "gpus_on_node", 4),
+        ({"CUDA_VISIBLE_DEVICES": ""}, "cuda_visible_devices", ""),
+        ({}, "cuda_visible_devices", None),
+        ({"SLURM_STEP_RESV_PORTS": "12000"}, "resv_ports", (12000,)),
+        ({"SLURM_STEP_RESV_PORTS": "12000-12002"}, "resv_ports", (12000, 12001, 12002)),
+        ({"SLURM_STEP_RESV_PORTS": "[12000-12001,12010]"}, "resv_ports", (12000, 12001, 12010)),
+        ({"SLURM_STEP_RESV_PORTS": "(null)"}, "resv_ports", ()),
+        ({"SLURM_NODEID": None}, "nodeid", None),
+        ({"SLURMD_NODENAME": None}, "nodename", None),
+        ({"SLURM_STEP_NUM_TASKS": None, "SLURM_NTASKS": "3"}, "ntasks", 3),
+    ],
+)
+def test_reads_a_variable(change, attribute, value):
+    assert getattr(SlurmJob.from_environ(changed(change)), attribute) == value
+
+
+@pytest.mark.parametrize(
+    ("change", "tasks_per_node"),
+    [
+        ({"SLURM_STEP_NUM_TASKS": "4", "SLURM_NTASKS_PER_NODE": "2"}, (2, 2)),
+        ({"SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "1"}, (1, 1)),
+        ({"SLURM_STEP_NODELIST": "n9"}, (3,)),
+        ({}, None),
+    ],
+)
+def test_without_the_steps_own_counts(change, tasks_per_node):
+    job = SlurmJob.from_environ(changed({"SLURM_STEP_TASKS_PER_NODE": None, **change}))
+    assert job.tasks_per_node == tasks_per_node
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"SLURM_JOB_ID": None}, ["SLURM_JOB_ID is not set"]),
+        ({"SLURM_JOB_ID": "seven"}, ["SLURM_JOB_ID='seven'", "whole number of at least 1"]),
+        ({"SLURM_JOB_ID": "0"}, ["SLURM_JOB_ID='0'", "at least 1"]),
+        ({"SLURM_STEP_ID": "-1"}, ["SLURM_STEP_ID='-1'", "whole number"]),
+        ({"SLURM_PROCID": None}, ["SLURM_PROCID is not set", "rank"]),
+        ({"SLURM_PROCID": "1.0"}, ["SLURM_PROCID='1.0'", "whole number"]),
+        ({"SLURM_PROCID": "3"}, ["SLURM_PROCID=3", "3 tasks", "SLURM_STEP_NUM_TASKS"]),
+        ({"SLURM_NODEID": "x"}, ["SLURM_NODEID='x'"]),
+        ({"SLURM_LOCALID": "x"}, ["SLURM_LOCALID='x'"]),
+        ({"SLURM_GTIDS": "0;1"}, ["SLURM_GTIDS='0;1'", "separated by commas"]),
+        ({"SLURM_STEP_NUM_TASKS": None}, ["SLURM_STEP_NUM_TASKS is not set"]),
+        ({"SLURM_STEP_NUM_TASKS": "0"}, ["SLURM_STEP_NUM_TASKS='0'", "at least 1"]),
+        ({"SLURM_STEP_NODELIST": None}, ["SLURM_STEP_NODELIST is not set", "nodes of this step"]),
+        ({"SLURM_STEP_NODELIST": "n[9-"}, ["SLURM_STEP_NODELIST='n[9-'", "at position 1"]),
+        ({"SLURM_STEP_NODELIST": "n9,n9"}, ["SLURM_STEP_NODELIST='n9,n9'", "each node once"]),
+        ({"SLURM_STEP_TASKS_PER_NODE": "2+1"}, ["SLURM_STEP_TASKS_PER_NODE='2+1'", "at position 0"]),
+        ({"SLURM_STEP_TASKS_PER_NODE": "2"}, ["[2]", "1 nodes", "has 2", "n9,n10"]),
+        ({"SLURM_STEP_TASKS_PER_NODE": "2(x2)"}, ["[2, 2]", "add up to 4", "has 3"]),
+        ({"SLURM_STEP_TASKS_PER_NODE": None, "SLURM_NTASKS_PER_NODE": "2"}, ["[2, 2]", "add up to 4"]),
+        ({"SLURM_DIST_PLANESIZE": "0"}, ["SLURM_DIST_PLANESIZE='0'", "at least 1"]),
+        ({"SLURM_RESTART_COUNT": "one"}, ["SLURM_RESTART_COUNT='one'"]),
+        ({"SLURM_GPUS_ON_NODE": "all"}, ["SLURM_GPUS_ON_NODE='all'"]),
+        ({"SLURM_STEP_RESV_PORTS": "9-1"}, ["SLURM_STEP_RESV_PORTS='9-1'", "ports between 1 and 65535"]),
+        ({"SLURM_STEP_RESV_PORTS": "70000"}, ["SLURM_STEP_RESV_PORTS='70000'"]),
+        ({"SLURM_STEP_RESV_PORTS": "http"}, ["SLURM_STEP_RESV_PORTS='http'"]),
+    ],
+)
+def test_a_wrong_variable_is_named_with_its_value(change, words):
+    with pytest.raises(SlurmError) as caught:
+        SlurmJob.from_environ(changed(change))
+    assert [word for word in words if word not in str(caught.value)] == []
+    assert "HINT:" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("environ", "ntasks"),
+    [
+        ({"SLURM_JOB_NODELIST": "n[1-3]"}, 3),
+        ({"SLURM_NODELIST": "n[1-2]", "SLURM_NTASKS": "8"}, 8),
+        ({"SLURM_NODELIST": "n1", "SLURM_NPROCS": "2"}, 2),
+        ({}, 1),
+    ],
+)
+def test_a_batch_script_knows_how_many_tasks_srun_would_start(environ, ntasks):
+    job = SlurmJob.from_environ({"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", **environ})
+    assert (job.step_id, job.ntasks) == (None, ntasks)
+
+
+def test_says_whether_there_is_a_job():
+    assert is_slurm_job(STEP)
+    assert not is_slurm_job({"PATH": "/bin", "SLURM_CONF": "/etc/slurm/slurm.conf"})
+
+
+def changed(change):
+    merged = {**STEP, **change}
+    return {name: value for name, value in merged.items() if value is not None}

@@ -1,0 +1,290 @@
+"""What Slurm says about this process, read once from its environment variables.
+
+This is the one module that knows the names of Slurm's variables.  Not all of them mean what they seem to:
+
+* A batch script also has ``SLURM_PROCID=0`` and ``SLURM_NTASKS``; only a task that ``srun`` started has a
+  ``SLURM_STEP_ID`` (and ``salloc``'s interactive shell has one too, with a number that is reserved).
+* In a step on part of the allocation ``SLURM_NODELIST`` is still the whole job's, so that the step's own
+  variables are read.
+* ``SLURM_DISTRIBUTION`` is absent under a plain ``srun``, and can have a second part about sockets and cores
+  (``block:cyclic,nopack``), which does not move a task to another node.
+* ``SLURM_RESTART_COUNT`` is unset in the first run (Slurm 22.05), or 0 (newer versions).
+
+References:
+    srun(1), sbatch(1), section OUTPUT ENVIRONMENT VARIABLES; the environments of every task of 31 jobs under
+    Slurm 22.05.8 in ``tests/data/slurm_env/``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tf_preempt._hostlist import expand_hostlist, expand_tasks_per_node
+from tf_preempt.errors import SlurmError
+
+__all__ = ["SlurmJob", "is_slurm_job"]
+
+# Step numbers from here on are no steps of srun: interactive shell, batch script, extern, pending.
+_FIRST_RESERVED_STEP = 0xFFFF_FFFA
+_PORTS = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
+
+
+def is_slurm_job(environ: Mapping[str, str]) -> bool:
+    """Says whether `environ` is of a process in a Slurm job (a task, a batch script, or a shell)."""
+    return bool(environ.get("SLURM_JOB_ID"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlurmJob:
+    """A Slurm job as one of its processes sees it.
+
+    Built with `from_environ`.  Outside a step (`step_id` is None) `nodes` and `ntasks` are the job's and say
+    what ``srun`` would start; inside one they are the step's.
+
+    Args:
+        job_id: number of the job; the same after a requeue.
+        step_id: number of the step that this task belongs to; None in a batch script or an interactive shell.
+        procid: rank of this task among the step's; 0 outside a step.
+        nodeid: position of this task's node in `nodes`; None if Slurm does not say.
+        localid: rank of this task among those on its node; None if Slurm does not say.
+        ntasks: number of tasks.
+        nodes: names of the nodes, in Slurm's order.
+        tasks_per_node: number of tasks on each of `nodes`; None if no variable says so.
+        distribution: how tasks are laid over the nodes: ``block``, ``cyclic``, ``plane``, ``arbitrary``, in
+            lower case and without the parts about sockets and cores; empty if Slurm does not say.
+        plane_size: tasks in a block of the plane distribution; None if Slurm does not say.
+        gtids: ranks of all tasks on this task's node; empty if Slurm does not say.
+        nodename: Slurm's name of this node; None if Slurm does not say.
+        restart_count: how often the job was requeued.
+        cuda_visible_devices: GPUs that this process may use, as Slurm or the user named them; None if unset.
+        step_gpus: Slurm's numbers of the GPUs bound to this task or its step; empty if none.
+        gpus_on_node: number of GPUs of this job on this node; None if Slurm manages none.
+        resv_ports: TCP ports reserved for the step (``srun --resv-ports``); empty if none.
+
+    Raises:
+        SlurmError: the numbers contradict each other.
+    """
+
+    job_id: int
+    step_id: int | None
+    procid: int
+    nodeid: int | None = None
+    localid: int | None = None
+    ntasks: int
+    nodes: tuple[str, ...]
+    tasks_per_node: tuple[int, ...] | None = None
+    distribution: str = ""
+    plane_size: int | None = None
+    gtids: tuple[int, ...] = ()
+    nodename: str | None = None
+    restart_count: int = 0
+    cuda_visible_devices: str | None = None
+    step_gpus: tuple[str, ...] = ()
+    gpus_on_node: int | None = None
+    resv_ports: tuple[int, ...] = field(default=(), repr=False)
+
+    def __post_init__(self) -> None:
+        if self.step_id is None:
+            return
+        if self.procid >= self.ntasks:
+            raise SlurmError(
+                f"SLURM_PROCID={self.procid} is not a rank of this step of {self.ntasks} tasks "
+                "(SLURM_STEP_NUM_TASKS).",
+                hint="Do not change or inherit Slurm's variables; let srun set them.",
+            )
+        if self.tasks_per_node is not None:
+            self._check_counts(self.tasks_per_node)
+
+    def _check_counts(self, counts: tuple[int, ...]) -> None:
+        if len(counts) != len(self.nodes):
+            raise SlurmError(
+                f"The tasks per node {list(counts)} are for {len(counts)} nodes, but the step has "
+                f"{len(self.nodes)} (SLURM_STEP_NODELIST): {_shorten(self.nodes)}.",
+                hint="Leave tasks_per_node out: Slurm's own SLURM_STEP_TASKS_PER_NODE is then used.",
+            )
+        if sum(counts) != self.ntasks:
+            raise SlurmError(
+                f"The tasks per node {list(counts)} add up to {sum(counts)}, but the step has {self.ntasks} "
+                "tasks (SLURM_STEP_NUM_TASKS).",
+                hint="Leave tasks_per_node out: Slurm's own SLURM_STEP_TASKS_PER_NODE is then used.",
+            )
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str]) -> SlurmJob:
+        """Reads Slurm's variables.
+
+        Args:
+            environ: environment variables of a process in a Slurm job.
+
+        Returns:
+            The job, seen from the process that has this environment.
+
+        Raises:
+            SlurmError: there is no Slurm job, a variable that is needed is missing, one is malformed (its
+                name, its value and what was expected are given), or two contradict each other.
+
+        Environment:
+            SLURM_JOB_ID, SLURM_STEP_ID, SLURM_PROCID, SLURM_NODEID, SLURM_LOCALID, SLURM_GTIDS,
+            SLURMD_NODENAME, SLURM_STEP_NUM_TASKS, SLURM_STEP_NODELIST, SLURM_STEP_TASKS_PER_NODE,
+            SLURM_STEP_RESV_PORTS, SLURM_STEP_GPUS, SLURM_GPUS_ON_NODE, CUDA_VISIBLE_DEVICES,
+            SLURM_DISTRIBUTION, SLURM_DIST_PLANESIZE, SLURM_RESTART_COUNT; as second choice SLURM_NTASKS,
+            SLURM_NPROCS, SLURM_NTASKS_PER_NODE, SLURM_JOB_NODELIST, SLURM_NODELIST.
+        """
+        variables = _Variables(environ)
+        job_id = variables.integer("SLURM_JOB_ID", minimum=1)
+        if job_id is None:
+            raise SlurmError(
+                "SLURM_JOB_ID is not set: this process does not run in a Slurm job.",
+                hint="Start the program with srun or sbatch, or use tf_preempt.cluster_resolvers.auto().",
+            )
+        step_id = variables.integer("SLURM_STEP_ID", "SLURM_STEPID")
+        if step_id is not None and step_id >= _FIRST_RESERVED_STEP:
+            step_id = None
+        layout = _step_layout(variables) if step_id is not None else _job_layout(variables)
+        return cls(
+            job_id=job_id,
+            step_id=step_id,
+            nodeid=variables.integer("SLURM_NODEID"),
+            localid=variables.integer("SLURM_LOCALID"),
+            distribution=re.split("[:,]", variables.text("SLURM_DISTRIBUTION") or "")[0].lower(),
+            plane_size=variables.integer("SLURM_DIST_PLANESIZE", minimum=1),
+            gtids=variables.integers("SLURM_GTIDS"),
+            nodename=variables.text("SLURMD_NODENAME"),
+            restart_count=variables.integer("SLURM_RESTART_COUNT") or 0,
+            cuda_visible_devices=environ.get("CUDA_VISIBLE_DEVICES"),
+            step_gpus=tuple(part for part in (variables.text("SLURM_STEP_GPUS") or "").split(",") if part),
+            gpus_on_node=variables.integer("SLURM_GPUS_ON_NODE"),
+            resv_ports=variables.ports("SLURM_STEP_RESV_PORTS"),
+            procid=layout.procid,
+            ntasks=layout.ntasks,
+            nodes=layout.nodes,
+            tasks_per_node=layout.tasks_per_node,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Layout:
+    procid: int
+    ntasks: int
+    nodes: tuple[str, ...]
+    tasks_per_node: tuple[int, ...] | None
+
+
+def _step_layout(variables: _Variables) -> _Layout:
+    """Tasks and nodes of the step that this task belongs to."""
+    procid = variables.integer("SLURM_PROCID")
+    ntasks = variables.integer("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", minimum=1)
+    nodes = variables.hosts("SLURM_STEP_NODELIST")
+    if procid is None:
+        raise variables.missing("SLURM_PROCID", "the rank of this task")
+    if ntasks is None:
+        raise variables.missing("SLURM_STEP_NUM_TASKS", "the number of tasks of this step")
+    if not nodes:
+        raise variables.missing("SLURM_STEP_NODELIST", "the nodes of this step")
+    return _Layout(
+        procid=procid,
+        ntasks=ntasks,
+        nodes=nodes,
+        tasks_per_node=_tasks_per_node(variables, ntasks=ntasks, nodes=len(nodes)),
+    )
+
+
+def _tasks_per_node(variables: _Variables, *, ntasks: int, nodes: int) -> tuple[int, ...] | None:
+    if (text := variables.text("SLURM_STEP_TASKS_PER_NODE")) is not None:
+        try:
+            return tuple(expand_tasks_per_node(text))
+        except SlurmError as error:
+            raise variables.malformed(
+                "SLURM_STEP_TASKS_PER_NODE", "one number of tasks per node", error
+            ) from error
+    if nodes == 1:
+        return (ntasks,)
+    if ntasks == nodes:
+        return (1,) * nodes
+    per_node = variables.integer("SLURM_NTASKS_PER_NODE", minimum=1)
+    return None if per_node is None else (per_node,) * nodes
+
+
+def _job_layout(variables: _Variables) -> _Layout:
+    """What srun would start; a job that names no number of tasks gets one on each node."""
+    nodes = variables.hosts("SLURM_JOB_NODELIST") or variables.hosts("SLURM_NODELIST")
+    ntasks = variables.integer("SLURM_NTASKS", "SLURM_NPROCS", minimum=1)
+    return _Layout(procid=0, ntasks=ntasks or max(1, len(nodes)), nodes=nodes, tasks_per_node=None)
+
+
+class _Variables:
+    """Typed access to environment variables; every error names the variable and its value."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+
+    def text(self, name: str) -> str | None:
+        """Value without surrounding white space; None if unset, empty, or Slurm's ``(null)``."""
+        value = self._environ.get(name, "").strip()
+        return value if value not in ("", "(null)") else None
+
+    def integer(self, *names: str, minimum: int = 0) -> int | None:
+        """The first of `names` that is set."""
+        for name in names:
+            value = self.text(name)
+            if value is None:
+                continue
+            if not re.fullmatch("[0-9]{1,18}", value) or int(value) < minimum:
+                raise self.malformed(name, f"a whole number of at least {minimum}")
+            return int(value)
+        return None
+
+    def integers(self, name: str) -> tuple[int, ...]:
+        """A list such as ``0,3,4``."""
+        value = self.text(name)
+        if value is None:
+            return ()
+        if not re.fullmatch("[0-9]{1,18}(,[0-9]{1,18})*", value):
+            raise self.malformed(name, "whole numbers separated by commas")
+        return tuple(int(item) for item in value.split(","))
+
+    def hosts(self, name: str) -> tuple[str, ...]:
+        """An expanded host list without duplicates; empty if unset."""
+        value = self.text(name)
+        if value is None:
+            return ()
+        try:
+            hosts = tuple(expand_hostlist(value))
+        except SlurmError as error:
+            raise self.malformed(name, "a host list such as node[1-4]", error) from error
+        if len(set(hosts)) != len(hosts):
+            raise self.malformed(name, "each node once")
+        return hosts
+
+    def ports(self, name: str) -> tuple[int, ...]:
+        """TCP ports: ``12000-12003,12010``, with or without brackets."""
+        value = self.text(name)
+        if value is None:
+            return ()
+        ports: list[int] = []
+        for item in value.strip("[]").split(","):
+            match = _PORTS.fullmatch(item)
+            first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+            if not 1 <= first <= last <= 65_535:
+                raise self.malformed(name, "ports between 1 and 65535 such as 12000-12003")
+            ports.extend(range(first, last + 1))
+        return tuple(ports)
+
+    def missing(self, name: str, meaning: str) -> SlurmError:
+        return SlurmError(
+            f"{name} is not set, although SLURM_STEP_ID is: {meaning} is unknown.",
+            hint="Start the program with srun and let it see Slurm's variables; containers may hide them.",
+        )
+
+    def malformed(self, name: str, expected: str, cause: SlurmError | None = None) -> SlurmError:
+        detail = f" {str(cause).splitlines()[0]}" if cause else ""
+        return SlurmError(
+            f"{name}={self._environ.get(name, '')!r} is malformed: expected {expected}.{detail}",
+            hint=f"Slurm sets {name} itself; remove what overwrites it in the job script.",
+        )
+
+
+def _shorten(names: tuple[str, ...], limit: int = 8) -> str:
+    return ",".join(names[:limit]) + (f",... ({len(names)} in all)" if len(names) > limit else "")
