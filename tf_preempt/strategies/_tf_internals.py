@@ -302,15 +302,30 @@ def distributed_dataset(strategy: Any, dataset: tf.data.Dataset, options: tf.dis
     )
 
 
-def walk_dataset(dataset: tf.data.Dataset) -> Iterator[tf.data.Dataset]:
-    """`dataset` and everything that it reads from, nearest first; not what its functions build inside.
+def dataset_inputs(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
+    """The data sets that one data set reads from directly.
 
     Raises:
         InternalsChangedError: TensorFlow's private names have changed.
     """
-    yield dataset
-    for source in _attribute(dataset, "_inputs", "Dataset")():
-        yield from walk_dataset(source)
+    return list(_attribute(dataset, "_inputs", "Dataset")())
+
+
+def walk_dataset(dataset: tf.data.Dataset) -> Iterator[tf.data.Dataset]:
+    """`dataset` and everything that it reads from, each once; not what its functions build inside.
+
+    Raises:
+        InternalsChangedError: TensorFlow's private names have changed.
+    """
+    waiting, seen = [dataset], set()
+    while waiting:
+        one = waiting.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        yield one
+        names = dataset_file_names(one)
+        waiting += dataset_inputs(one) + ([] if names is None else [names])
 
 
 def dataset_function_ops(dataset: tf.data.Dataset) -> frozenset[str]:
@@ -333,7 +348,7 @@ def dataset_file_names(dataset: tf.data.Dataset) -> tf.data.Dataset | None:
     return names if isinstance(names, tf.data.Dataset) else None
 
 
-def is_unseeded_shuffle(dataset: tf.data.Dataset) -> bool:
-    """Says whether this very data set shuffles in an order that differs from process to process."""
+def is_unseeded(dataset: tf.data.Dataset) -> bool:
+    """Says whether this very data set is a shuffle or random source that differs between processes."""
     seeds = [getattr(dataset, name, None) for name in ("_seed", "_seed2")]
     return all(isinstance(seed, tf.Tensor) and int(seed) == 0 for seed in seeds)

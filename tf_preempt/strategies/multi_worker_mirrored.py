@@ -1,0 +1,97 @@
+"""Synchronous training on several workers, for Keras 3 and for runs that are interrupted."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import tensorflow as tf
+
+from tf_preempt import errors
+from tf_preempt.strategies import _tf_internals
+from tf_preempt.strategies.input import ResumableInputMixin
+from tf_preempt.strategies.keras_compat import KerasReduceMixin
+
+_ours: weakref.WeakSet[MultiWorkerMirroredStrategy] = weakref.WeakSet()
+
+# How TensorFlow says that its runtime already runs, so that this process cannot join a cluster any more.
+_TOO_LATE = "must be configured at program startup"
+
+
+class MultiWorkerMirroredStrategy(
+    KerasReduceMixin,
+    ResumableInputMixin,
+    tf.distribute.MultiWorkerMirroredStrategy,  # type: ignore[misc]
+):
+    """``tf.distribute.MultiWorkerMirroredStrategy`` that works with Keras 3's ``fit`` and can be resumed.
+
+    Use it in place of TensorFlow's class, with the same arguments: ``model.fit``, ``evaluate`` and
+    ``predict`` run on several workers, and the position in a distributed data set can be saved with a
+    checkpoint.  Construct it before anything else of TensorFlow runs: joining the cluster is part of the
+    construction, and it waits for the other workers.
+
+    Example:
+        >>> resolver = tf_preempt.cluster_resolvers.auto()
+        >>> strategy = tf_preempt.strategies.MultiWorkerMirroredStrategy(resolver)
+        >>> with strategy.scope():
+        ...     model = build_model()
+        ...     model.compile("adam", "mse")
+        >>> model.fit(dataset, epochs=5)
+
+    Args:
+        cluster_resolver: a ``tf.distribute.cluster_resolver.ClusterResolver``; None reads ``TF_CONFIG``, and
+            without it trains on this machine alone.
+        communication_options: ``tf.distribute.experimental.CommunicationOptions``.
+
+    Raises:
+        ConfigError: an argument is of the wrong type; or the strategy is constructed too late, after
+            TensorFlow has set up its devices.
+        ValueError: the cluster is described wrongly (TensorFlow's own error).
+
+    Environment:
+        TF_CONFIG: read if no resolver is given.
+    """
+
+    def __init__(
+        self,
+        cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver | None = None,
+        communication_options: tf.distribute.experimental.CommunicationOptions | None = None,
+    ) -> None:
+        _check_argument("cluster_resolver", cluster_resolver, tf.distribute.cluster_resolver.ClusterResolver)
+        _check_argument(
+            "communication_options", communication_options, tf.distribute.experimental.CommunicationOptions
+        )
+        try:
+            super().__init__(cluster_resolver, communication_options)
+        except RuntimeError as error:
+            if _TOO_LATE not in str(error):
+                raise
+            raise errors.ConfigError(
+                "MultiWorkerMirroredStrategy was constructed after TensorFlow had set up its devices: "
+                "expected no tensor, data set, model or list of logical devices before it.",
+                hint="construct the strategy right after `import tensorflow`, before anything else; "
+                "one process can join one cluster only.",
+            ) from error
+        _ours.add(self)
+
+
+def _check_argument(name: str, value: Any, expected: type) -> None:
+    if value is not None and not isinstance(value, expected):
+        raise errors.ConfigError(
+            f"{name}={value!r} ({type(value).__name__}): expected a {expected.__name__} or None.",
+            hint="resolvers are in tf_preempt.cluster_resolvers and tf.distribute.cluster_resolver."
+            if name == "cluster_resolver"
+            else "give a tf.distribute.experimental.CommunicationOptions.",
+        )
+
+
+def stock_strategy_suspected() -> bool:
+    """Says whether this process joined a cluster through a strategy that is not this package's.
+
+    TensorFlow keeps no list of strategies: collectives between processes that no strategy of ours, alive now,
+    can have set up must come from ``tf.distribute.MultiWorkerMirroredStrategy`` itself.
+
+    Raises:
+        InternalsChangedError: TensorFlow's private names have changed.
+    """
+    return _tf_internals.collectives_configured() and not _ours
