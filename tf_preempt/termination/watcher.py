@@ -96,6 +96,10 @@ class _Turn:
     def name(self) -> str:
         return type(self.watcher).__name__
 
+    def rests(self, now: float) -> bool:
+        """Whether the pause after a failure is not over."""
+        return self.failures > 0 and self.due > now
+
     def succeeded(self, now: float) -> None:
         self.failures = 0
         self.due = now + self.interval_s
@@ -238,24 +242,34 @@ class TerminationMonitor:
         # descriptor after it lost a connection.  This runs about once a second, or when there is news.
         poller = select.poll()
         poller.register(wake_read_fd, select.POLLIN)
+        now = self._clock()
         by_fd: dict[int, _Turn] = {}
         polled: list[_Turn] = []
         for turn in self._turns:
-            fd = None if turn.failures and turn.due > self._clock() else turn.watcher.fileno()
+            if not turn.rests(now):
+                self._register(turn, poller, by_fd, polled)
+        timed = [turn for turn in self._turns if turn in polled or turn.rests(now)]
+        pause_s = min((max(0.0, turn.due - now) for turn in timed), default=None)
+        events = dict(poller.poll(None if pause_s is None else math.ceil(pause_s * 1000)))
+        if events.pop(wake_read_fd, 0):
+            os.read(wake_read_fd, 512)  # close() in a forked child wakes us too, and must not keep us awake
+        for fd, flags in events.items():
+            by_fd[fd].broken = not flags & select.POLLIN
+        now = self._clock()
+        return [by_fd[fd] for fd in events] + [turn for turn in polled if turn.due <= now]
+
+    def _register(
+        self, turn: _Turn, poller: select.poll, by_fd: dict[int, _Turn], polled: list[_Turn]
+    ) -> None:
+        try:
+            fd = turn.watcher.fileno()
             if fd is None:
                 polled.append(turn)
             else:
                 poller.register(fd, select.POLLIN)
                 by_fd[fd] = turn
-        pause_s = min((max(0.0, turn.due - self._clock()) for turn in polled), default=None)
-        events = poller.poll(None if pause_s is None else math.ceil(pause_s * 1000))
-        now = self._clock()
-        if any(fd == wake_read_fd for fd, _ in events):
-            os.read(wake_read_fd, 512)  # close() in a forked child wakes us too, and must not keep us awake
-        for fd, flags in events:
-            if fd in by_fd and not flags & select.POLLIN:
-                by_fd[fd].broken = True
-        return [by_fd[fd] for fd, _ in events if fd in by_fd] + [turn for turn in polled if turn.due <= now]
+        except BaseException as error:  # noqa: BLE001 - SystemExit would end this thread without a word
+            self._report_failure(turn, error)
 
     def _ask(self, turn: _Turn) -> None:
         """Takes one notice; what is left in a descriptor makes it readable again at once."""
@@ -263,7 +277,7 @@ class TerminationMonitor:
             notice = turn.watcher.poll()
             if notice is None and turn.broken:
                 raise OSError(f"the file descriptor of {turn.name} is closed")
-        except BaseException as error:  # noqa: BLE001 - SystemExit would end this thread without a word
+        except BaseException as error:  # noqa: BLE001 - as above
             self._report_failure(turn, error)
             return
         finally:

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import inspect
+import signal
+import types
+
+import pytest
+
+from tf_preempt.errors import ConfigError
+from tf_preempt.termination import TerminationConfig
+
+
+def _nothing():
+    return False
+
+
+def test_defaults_leave_the_choice_to_the_platform_and_watch_sigterm():
+    config = TerminationConfig()
+    assert config.termination_watcher_fn is None
+    assert config.exit_fn is None
+    assert config.grace_period is None
+    assert config.save_fn is None
+    assert config.signals == ("SIGTERM",)
+
+
+def test_positional_arguments_are_tensorflows_in_its_order():
+    config = TerminationConfig(_nothing, print, 30, repr)
+    assert (config.termination_watcher_fn, config.exit_fn, config.grace_period, config.save_fn) == (
+        _nothing,
+        print,
+        30,
+        repr,
+    )
+    assert list(inspect.signature(TerminationConfig).parameters)[4:] == ["signals"]
+    with pytest.raises(TypeError):
+        TerminationConfig(_nothing, print, 30, repr, ("SIGTERM",))
+
+
+@pytest.mark.parametrize("name", ["termination_watcher_fn", "exit_fn", "save_fn"])
+@pytest.mark.parametrize("value", [True, 42, "sys.exit"], ids=repr)
+def test_something_else_than_a_function_is_refused(name, value):
+    with pytest.raises(ConfigError) as caught:
+        TerminationConfig(**{name: value})
+    assert f"{name}={value!r}" in str(caught.value)
+    assert "expected a function or None" in str(caught.value)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("value", [0, 0.5, 3600])
+def test_grace_period_in_seconds(value):
+    assert TerminationConfig(grace_period=value).grace_period == value
+
+
+@pytest.mark.parametrize("value", [-1, float("nan"), float("inf"), "60", True, [60]], ids=repr)
+def test_grace_period_that_is_no_number_of_seconds_is_refused(value):
+    with pytest.raises(ConfigError) as caught:
+        TerminationConfig(grace_period=value)
+    assert f"grace_period={value!r}" in str(caught.value)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("signals", "parsed"),
+    [
+        ((), ()),
+        (["SIGTERM", "SIGUSR1"], ("SIGTERM", "SIGUSR1")),
+        ((signal.SIGUSR2,), ("SIGUSR2",)),
+        (("SIGTERM", signal.SIGTERM), ("SIGTERM",)),
+    ],
+    ids=["none", "list", "member", "twice"],
+)
+def test_signals_are_kept_as_names(signals, parsed):
+    assert TerminationConfig(signals=signals).signals == parsed
+
+
+@pytest.mark.parametrize(
+    ("signals", "message"),
+    [
+        ("SIGTERM", r"signals='SIGTERM'; expected a sequence(.|\n)*\('SIGTERM',\)"),
+        (None, "signals=None; expected a sequence"),
+        ({"SIGTERM"}, "expected a sequence"),
+        (("SIGTREM",), "'SIGTREM', which is not the name of a signal"),
+        (("sigterm",), "'sigterm', which is not the name of a signal"),
+        ((15,), "15, which is not the name of a signal"),
+        (("SIGKILL",), "'SIGKILL', which no program can catch"),
+        (("SIGTERM", "SIGSTOP"), "'SIGSTOP', which no program can catch"),
+        (("SIGSEGV",), "'SIGSEGV', which reports a fault"),
+    ],
+)
+def test_unusable_signals_are_refused(signals, message):
+    with pytest.raises(ConfigError, match=message) as caught:
+        TerminationConfig(signals=signals)
+    assert caught.value.hint
+
+
+def test_from_any_none_is_the_default():
+    assert TerminationConfig.from_any(None) == TerminationConfig()
+
+
+def test_from_any_passes_ours_through():
+    config = TerminationConfig(grace_period=5)
+    assert TerminationConfig.from_any(config) is config
+
+
+def test_from_any_takes_an_object_with_tensorflows_attributes():
+    theirs = types.SimpleNamespace(
+        termination_watcher_fn=_nothing, exit_fn=print, grace_period=30, save_fn=repr, other=1
+    )
+    ours = TerminationConfig.from_any(theirs)
+    assert ours == TerminationConfig(_nothing, print, 30, repr)
+    assert ours.signals == ("SIGTERM",)
+
+
+def test_from_any_takes_tensorflows_own_object(run_script):
+    result = run_script(
+        "import tensorflow as tf\n"
+        "from tf_preempt import TerminationConfig\n"
+        "theirs = tf.distribute.experimental.TerminationConfig(exit_fn=print, grace_period=30)\n"
+        "assert TerminationConfig.from_any(theirs) == TerminationConfig(exit_fn=print, grace_period=30)\n"
+    )
+    assert result.rc == 0, result.stderr
+
+
+def test_from_any_validates_what_it_takes_over():
+    theirs = types.SimpleNamespace(termination_watcher_fn=None, exit_fn=42, grace_period=None, save_fn=None)
+    with pytest.raises(ConfigError, match="exit_fn=42"):
+        TerminationConfig.from_any(theirs)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [60, "gce", {"grace_period": 60}, TerminationConfig, types.SimpleNamespace(exit_fn=print)],
+    ids=repr,
+)
+def test_from_any_refuses_the_rest(value):
+    with pytest.raises(ConfigError, match="termination_config=") as caught:
+        TerminationConfig.from_any(value)
+    assert type(value).__name__ in str(caught.value)
+    assert caught.value.hint
