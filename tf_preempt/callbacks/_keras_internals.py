@@ -1,0 +1,196 @@
+"""Every private name of Keras that this package touches, tried on Keras 3.10 to 3.15.
+
+Keras 3 has no public way to begin an epoch in its middle, to see the data iterator of `fit`, or to continue
+the logs of an epoch.  What is used:
+
+* the local variables `epoch_iterator` and `callbacks` of ``Model.fit``, found by walking up the stack from
+  ``on_train_begin``;
+* ``EpochIterator._enumerate_iterator``, ``_get_iterator``, ``_current_iterator``, ``_steps_seen``,
+  ``_num_batches``, ``data_adapter``, ``steps_per_epoch``, ``steps_per_execution``;
+* ``Model._initial_epoch``, ``_eval_epoch_iterator``, ``_get_metrics_result_or_logs``, ``_symbolic_build``,
+  ``_distribute_strategy``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+
+from tf_preempt.errors import InternalsChangedError
+
+Step = tuple[int, int, Any]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FitLocals:
+    """What is taken from a running ``Model.fit``."""
+
+    epoch_iterator: Any
+    callbacks: list[Any]
+
+
+def fit_locals(model: Any) -> FitLocals:
+    """Finds the running `fit` of a model on the stack.
+
+    Raises:
+        InternalsChangedError: there is none that looks as it does in the supported versions.
+    """
+    frame = sys._getframe(1)
+    while frame is not None:
+        names = frame.f_locals
+        if frame.f_code.co_name == "fit" and names.get("self") is model and "epoch_iterator" in names:
+            callbacks = getattr(names.get("callbacks"), "callbacks", None)
+            if callbacks is None:
+                raise _changed("the local variable `callbacks` of Model.fit")
+            return FitLocals(epoch_iterator=names["epoch_iterator"], callbacks=list(callbacks))
+        frame = frame.f_back  # type: ignore[assignment]
+    raise _changed("the local variable `epoch_iterator` of Model.fit")
+
+
+def _changed(name: str) -> InternalsChangedError:
+    return InternalsChangedError(
+        f"Keras {keras.__version__} has no {name} any more, which exact resume needs.",
+        hint="use a Keras version from 3.10 to 3.15, or a newer tf_preempt",
+    )
+
+
+class Epochs:
+    """Keras's epoch iterator, with its enumeration of steps under our control.
+
+    Args:
+        epoch_iterator: Keras's own.
+        enumerate_steps: replaces its generator of steps; may call `original` or `resumed` of this object.
+    """
+
+    def __init__(self, epoch_iterator: Any, enumerate_steps: Callable[[], Iterator[Step]]) -> None:
+        for name in ("_enumerate_iterator", "_get_iterator", "_current_iterator", "_steps_seen", "_num_batches"):
+            if not hasattr(epoch_iterator, name):
+                raise _changed(f"`{name}` of its EpochIterator")
+        self._epochs = epoch_iterator
+        self._original = epoch_iterator._enumerate_iterator
+        self._get_iterator = epoch_iterator._get_iterator
+        self.creations = 0
+        epoch_iterator._get_iterator = self._count_creation
+        epoch_iterator._enumerate_iterator = enumerate_steps
+
+    def _count_creation(self) -> Any:
+        self.creations += 1
+        return self._get_iterator()
+
+    def release(self) -> None:
+        """Gives Keras its own methods back."""
+        for name in ("_get_iterator", "_enumerate_iterator"):
+            vars(self._epochs).pop(name, None)
+
+    @property
+    def steps_per_execution(self) -> int:
+        """Steps in one call of the train function."""
+        return int(self._epochs.steps_per_execution)
+
+    @property
+    def iterator(self) -> Any:
+        """The iterator that Keras keeps between steps; None between epochs of unknown length."""
+        return self._epochs._current_iterator
+
+    @property
+    def counters(self) -> tuple[int, int | None]:
+        """How many steps the kept iterator has given, and how many an epoch has, if that is known."""
+        return self._epochs._steps_seen, self._epochs._num_batches
+
+    @counters.setter
+    def counters(self, counters: tuple[int, int | None]) -> None:
+        self._epochs._steps_seen, self._epochs._num_batches = counters
+
+    def create_iterator(self) -> Any:
+        """A new iterator; each creation advances the seeds of shuffles."""
+        return iter(self._count_creation())
+
+    def keep(self, iterator: Any) -> None:
+        """Makes an iterator the one that Keras goes on with."""
+        self._epochs._current_iterator = iterator
+
+    def original(self) -> Iterator[Step]:
+        """Keras's own steps of a whole epoch."""
+        steps: Iterator[Step] = self._original()
+        return steps
+
+    def resumed(self, first_step: int, iterator: Any) -> Iterator[Step]:
+        """The steps of an epoch from `first_step` on, as Keras would have given them.
+
+        The caller has set `counters`.
+        """
+        epochs, stride = self._epochs, self.steps_per_execution
+        epochs.data_adapter.on_epoch_begin()
+        steps = epochs.steps_per_epoch or epochs._num_batches or -1
+        if steps > 0:
+            epochs._current_iterator = iterator
+            for step in range(first_step, steps, stride):
+                if epochs._num_batches and epochs._steps_seen >= epochs._num_batches:
+                    break
+                epochs._steps_seen += stride
+                yield step, step + stride - 1, epochs._current_iterator
+            if epochs._num_batches and epochs._steps_seen >= epochs._num_batches:
+                epochs._current_iterator = self.create_iterator()
+                epochs._steps_seen = 0
+        else:
+            step = first_step
+            while True:
+                epochs._steps_seen = step + stride
+                yield step, step + stride - 1, iterator
+                step += stride
+        epochs.data_adapter.on_epoch_end()
+
+
+def eval_epoch_iterator(model: Any) -> Any:
+    """The epoch iterator of `fit`'s validation, or None outside of it."""
+    return getattr(model, "_eval_epoch_iterator", None)
+
+
+def creations_before_validation(model: Any) -> int:
+    """Iterators over the validation data that `evaluate` makes before ``on_test_begin``.
+
+    Under a strategy Keras takes one element for its symbolic build, at every call.
+    """
+    return 0 if model._distribute_strategy is None else 1
+
+
+def set_initial_epoch(model: Any, epoch: int | None) -> None:
+    """Sets the epoch at which the running `fit` begins; None lets later calls begin where they are told."""
+    if not hasattr(model, "_initial_epoch"):
+        raise _changed("`Model._initial_epoch`")
+    vars(model)["_initial_epoch"] = epoch
+
+
+def ensure_built(model: Any, epoch_iterator: Any) -> None:
+    """Creates all variables of model, optimizer and metrics; takes an element only if its shapes are unknown.
+
+    Under a strategy Keras has done it before ``on_train_begin``; without one it would wait for the first step,
+    and then there would be nothing yet to restore into.
+    """
+    if model._distribute_strategy is not None:
+        return
+    if not hasattr(model, "_symbolic_build"):
+        raise _changed("`Model._symbolic_build`")
+    dataset = epoch_iterator._get_iterator()
+    spec = dataset.element_spec
+    if any(leaf.shape.rank is None for leaf in keras.tree.flatten(spec)):
+        spec = next(iter(dataset))  # shapes are known only from an element
+    model._symbolic_build(data_batch=spec)
+
+
+def override(model: Any, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Replaces a method on one model only; returns what was there."""
+    if not hasattr(model, name):
+        raise _changed(f"`Model.{name}`")
+    before: Callable[..., Any] = getattr(model, name)
+    vars(model)[name] = function
+    return before
+
+
+def end_override(model: Any, name: str) -> None:
+    """Undoes `override` of a method of the class."""
+    vars(model).pop(name, None)

@@ -1,0 +1,123 @@
+"""The state of the other callbacks: Keras's own by name, others by `get_state` and `set_state`.
+
+Several of Keras's callbacks reset themselves in ``on_train_begin``, so state is put back just before the first
+resumed step, wherever our callback stands in the list.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import keras
+import numpy as np
+
+_log = logging.getLogger("tf_preempt")
+
+_KERAS: dict[type, tuple[str, ...]] = {
+    keras.callbacks.EarlyStopping: ("wait", "stopped_epoch", "best", "best_epoch"),
+    keras.callbacks.ReduceLROnPlateau: ("wait", "cooldown_counter", "best"),
+    keras.callbacks.ModelCheckpoint: (
+        "best",
+        "epochs_since_last_save",
+        "_batches_seen_since_last_saving",
+        "_last_batch_seen",
+    ),
+}
+_NOT_OURS_TO_SAVE = (keras.callbacks.History, keras.callbacks.ProgbarLogger)
+_SIMPLE = (bool, int, float, str, type(None))
+
+
+class CallbackStates:
+    """Takes and restores the state of a list of callbacks.
+
+    Args:
+        callbacks: all of the running `fit`, in order.
+        ignore: the one that does not count: our own.
+    """
+
+    def __init__(self, callbacks: list[Any], *, ignore: Any) -> None:
+        self._callbacks = [
+            callback
+            for callback in callbacks
+            if callback is not ignore and not isinstance(callback, _NOT_OURS_TO_SAVE)
+        ]
+        self._at_begin = [_simple_attributes(callback) for callback in self._callbacks]
+        self._warned: set[int] = set()
+
+    def take(self) -> tuple[list[Any], dict[str, Any]]:
+        """The states, as JSON values and as tensors."""
+        values: list[Any] = []
+        tensors: dict[str, Any] = {}
+        for index, callback in enumerate(self._callbacks):
+            values.append([type(callback).__name__, self._state_of(index, callback)])
+            for number, weight in enumerate(getattr(callback, "best_weights", None) or []):
+                tensors[f"callback/{index}/{number}"] = np.asarray(weight)
+        return values, tensors
+
+    def restore(self, values: list[Any], tensors: dict[str, Any]) -> None:
+        """Puts back what `take` gave, to callbacks of the same class at the same place."""
+        for index, callback in enumerate(self._callbacks):
+            name, state = values[index] if index < len(values) else ("none", None)
+            if name != type(callback).__name__:
+                _log.warning(
+                    "Callback %d is a %s, in the checkpoint it was %s: it begins afresh.",
+                    index,
+                    type(callback).__name__,
+                    name,
+                )
+                continue
+            _put(callback, state)
+            weights = _numbered(tensors, f"callback/{index}/")
+            if weights:
+                callback.best_weights = weights
+
+    def _state_of(self, index: int, callback: Any) -> Any:
+        if _has_protocol(callback):
+            return {"state": callback.get_state()}
+        names = next((names for kind, names in _KERAS.items() if isinstance(callback, kind)), None)
+        if names is not None:
+            return {"attributes": {name: getattr(callback, name) for name in names if hasattr(callback, name)}}
+        self._warn_if_changed(index, callback)
+        return None
+
+    def _warn_if_changed(self, index: int, callback: Any) -> None:
+        before, now = self._at_begin[index], _simple_attributes(callback)
+        changed = sorted(name for name in now if before.get(name) != now[name])
+        if changed and index not in self._warned:
+            self._warned.add(index)
+            _log.warning(
+                "The callback %s keeps state that is not saved (%s): after a resume it begins afresh. "
+                "HINT: give it get_state(), which returns JSON values, and set_state(state).",
+                type(callback).__name__,
+                ", ".join(changed),
+            )
+
+
+def _has_protocol(callback: Any) -> bool:
+    return callable(getattr(callback, "get_state", None)) and callable(getattr(callback, "set_state", None))
+
+
+def _put(callback: Any, state: Any) -> None:
+    if state is None:
+        return
+    if "state" in state:
+        callback.set_state(state["state"])
+        return
+    for name, value in state["attributes"].items():
+        setattr(callback, name, value)
+
+
+def _simple_attributes(callback: Any) -> dict[str, Any]:
+    """The attributes of a callback that are plain values, without Keras's own."""
+    return {
+        name: list(value) if isinstance(value, list) else value
+        for name, value in vars(callback).items()
+        if name not in ("params", "validation_data")
+        and (isinstance(value, _SIMPLE) or (isinstance(value, list) and all(isinstance(v, _SIMPLE) for v in value)))
+    }
+
+
+def _numbered(tensors: dict[str, Any], prefix: str) -> list[Any]:
+    found = {int(name.removeprefix(prefix)): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+    return [found[number].numpy() for number in sorted(found)]

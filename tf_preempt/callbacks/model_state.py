@@ -1,0 +1,81 @@
+"""What of a Keras model is saved where: variables in the checkpoint, metric parts with each worker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tf_preempt.errors import CheckpointMismatchError
+from tf_preempt.strategies import _tf_internals
+
+
+def saved_variables(model: Any) -> list[Any]:
+    """All variables that are alike on all workers: weights, seed generators, the optimizer's."""
+    optimizer = getattr(model, "optimizer", None)
+    candidates = [*model.variables, *(optimizer.variables if optimizer is not None else [])]
+    metrics = {id(variable) for variable in model.metrics_variables}
+    seen: set[int] = set()
+    variables = []
+    for variable in candidates:
+        if id(variable) not in seen and id(variable) not in metrics:
+            seen.add(id(variable))
+            variables.append(variable)
+    return variables
+
+
+def make_checkpoint(model: Any) -> Any:
+    """A ``tf.train.Checkpoint`` of all saved variables.
+
+    ``tf.train.Checkpoint(model=model)`` alone leaves out the seed generators (Keras 3 does not track them for
+    TensorFlow); they, and whatever else is not reachable, are added under ``more``.
+    """
+    plain = tf.train.Checkpoint(model=model)
+    reachable = {id(node) for node in tf.train.TrackableView(plain).descendants()}
+    more = [variable for variable in saved_variables(model) if id(variable) not in reachable]
+    return tf.train.Checkpoint(model=model, more=more)
+
+
+def metric_parts(model: Any) -> dict[str, Any]:
+    """This worker's part of each metric variable, read without a collective.
+
+    A metric variable of several replicas is the sum of its parts; assigning the sum to it would not give the
+    parts back, and the epoch's result would differ in the last bits.
+    """
+    return {
+        f"metric/{index}/{replica}": part.read_value()
+        for index, variable in enumerate(model.metrics_variables)
+        for replica, part in enumerate(_tf_internals.local_values(variable))
+    }
+
+
+def set_metric_parts(model: Any, tensors: dict[str, Any]) -> None:
+    """Assigns what `metric_parts` has read.
+
+    Raises:
+        CheckpointMismatchError: the model has other metrics than the one that was saved.
+    """
+    present = {
+        f"metric/{index}/{replica}": part
+        for index, variable in enumerate(model.metrics_variables)
+        for replica, part in enumerate(_tf_internals.local_values(variable))
+    }
+    saved = {name: tensor for name, tensor in tensors.items() if name.startswith("metric/")}
+    if {name: list(part.shape) for name, part in present.items()} != {
+        name: list(tensor.shape) for name, tensor in saved.items()
+    }:
+        raise CheckpointMismatchError(
+            f"The checkpoint holds {len(saved)} metric variables, the model has {len(present)}, "
+            "or their shapes differ.",
+            hint="compile the model with the metrics that it had when the checkpoint was written",
+        )
+    for name, part in present.items():
+        part.assign(saved[name])
+
+
+def scalar_values(model: Any) -> list[tuple[Any, Any]]:
+    """The scalar variables and their values: learning rate, iterations, loss scale.
+
+    Callbacks may change them in ``on_epoch_begin``; the resumed epoch has begun once already.
+    """
+    return [(variable, variable.numpy()) for variable in saved_variables(model) if len(variable.shape) == 0]

@@ -1,0 +1,173 @@
+"""The Keras callback that makes `fit` survive preemption exactly."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import keras
+import tensorflow as tf
+
+from tf_preempt.callbacks import _keras_internals as keras_internals
+from tf_preempt.callbacks import model_state
+from tf_preempt.callbacks.callback_states import CallbackStates
+from tf_preempt.callbacks.protected_fit import ProtectedFit
+from tf_preempt.checkpointing.cadence import Cadence, SaveEvery
+from tf_preempt.checkpointing.cluster import check_strategy, check_stock_strategy, cluster_of
+from tf_preempt.checkpointing.committer import Committer, describe_variables
+from tf_preempt.checkpointing.directory import resolve_directory
+from tf_preempt.checkpointing.leaving import in_notebook
+from tf_preempt.checkpointing.session import SessionOptions, TrainingSession
+from tf_preempt.errors import ConfigError, DirectoryInUseError
+from tf_preempt.termination.config import TerminationConfig
+
+_log = logging.getLogger("tf_preempt")
+
+OnPreemption = Literal["exit", "raise"] | None
+
+
+class PreemptionCheckpoint(keras.callbacks.Callback):
+    """Saves on notice and at a cadence, and resumes `fit` exactly where it was.
+
+    Give it to ``model.fit`` on every worker, with the same arguments.  When the platform gives notice, all
+    workers finish the running step, save together, and leave with the platform's restart code.  Started again,
+    the program goes on with the next step: weights, optimizer, metrics, seeds, epoch, step, History and the
+    order of the data are as if nothing had happened.  A program that had finished trains nothing and returns
+    its complete History.
+
+    Example:
+        >>> model.fit(train, validation_data=test, epochs=5,
+        ...           callbacks=[tf_preempt.callbacks.PreemptionCheckpoint("runs/7")])
+
+    Args:
+        directory: where checkpoints go: the same place on all workers, on a local or network file system or a
+            URL that ``tf.io.gfile`` knows.  None: from the environment.
+        termination_config: what counts as a notice and how to leave; ours or TensorFlow's.
+        save_every: when periodic checkpoints are made, for what comes without notice: ``"auto"`` (at most
+            1 % of training time, at least every hour), ``"epoch"``, a number of training steps, a
+            ``datetime.timedelta``, or None.
+        max_to_keep: how many checkpoints stay; None: all.  The last one of each finished `fit` always stays.
+        on_preemption: ``"exit"``: leave the process after the save; ``"raise"``: raise
+            `tf_preempt.errors.Preempted`; None: raise in a notebook, else leave.
+        environ: the environment that is read.
+
+    Raises:
+        ConfigError: an argument has a value that it cannot have.
+        DirectoryNotGivenError: there is no directory, see Environment.
+        UnsupportedStrategyError: ``tf.distribute.MultiWorkerMirroredStrategy`` is in use; the message names
+            the class to use.
+
+    Environment:
+        TF_PREEMPT_DIR, AIP_CHECKPOINT_DIR: the directory, when none is given.
+        TF_PREEMPT_DIR_OVERRIDE: the directory, whatever is given.
+        TF_PREEMPT_STATUS_FILE: written for the supervisor (``tf-preempt run`` sets it).
+
+    References:
+        DESIGN of the checkpoints: docs/structure.md.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str] | None = None,
+        *,
+        termination_config: Any = None,
+        save_every: SaveEvery = "auto",
+        max_to_keep: int | None = 3,
+        on_preemption: OnPreemption = None,
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
+        super().__init__()
+        if on_preemption not in (None, "exit", "raise"):
+            raise ConfigError(f"on_preemption={on_preemption!r}: expected None, 'exit' or 'raise'.")
+        if max_to_keep is not None and (isinstance(max_to_keep, bool) or max_to_keep < 1):
+            raise ConfigError(f"max_to_keep={max_to_keep!r}: expected a number from 1 on, or None for all.")
+        check_stock_strategy()
+        self.directory = resolve_directory(directory, environ)
+        self._config = TerminationConfig.from_any(termination_config)
+        self._cadence = Cadence.parse(save_every)
+        self._max_to_keep = max_to_keep
+        self._on_preemption = on_preemption
+        self._environ = environ
+        self._fit: ProtectedFit | None = None
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        """Restores the newest checkpoint and begins to watch.
+
+        Raises:
+            TfPreemptError: the directory, the checkpoint or a worker is not as it has to be; on all workers
+                alike, before the first step and with nothing left behind.
+        """
+        if self._fit is not None:
+            self._fit.release()  # an earlier fit ended in an exception
+        model = self.model
+        found = keras_internals.fit_locals(model)
+        self._check_alone(found.callbacks)
+        strategy = model.distribute_strategy
+        check_strategy(strategy, self._environ)
+        keras_internals.ensure_built(model, found.epoch_iterator)
+        variables = describe_variables(model_state.saved_variables(model))
+        checkpoint = model_state.make_checkpoint(model)
+        manager = tf.train.CheckpointManager(checkpoint, self.directory, max_to_keep=None)
+        committer = Committer(manager, max_to_keep=self._max_to_keep, variables=variables)
+        raise_instead = in_notebook() if self._on_preemption is None else self._on_preemption == "raise"
+        options = SessionOptions(
+            config=self._config,
+            cadence=self._cadence,
+            fit=_finished_fits.get(self.directory, 0),
+            raise_on_preemption=raise_instead,
+            environ=self._environ,
+        )
+        session = TrainingSession(checkpoint, committer, cluster_of(strategy), options)
+        states = CallbackStates(found.callbacks, ignore=self)
+        self._fit = ProtectedFit(model, session, found.epoch_iterator, states, epochs=self.params["epochs"])
+        try:
+            self._fit.begin()
+        except BaseException:
+            self._fit.release()
+            self._fit = None
+            raise
+
+    def _check_alone(self, callbacks: list[Any]) -> None:
+        others = [one for one in callbacks if isinstance(one, PreemptionCheckpoint) and one is not self]
+        if others:
+            raise DirectoryInUseError(
+                f"fit was given {len(others) + 1} PreemptionCheckpoint callbacks "
+                f"({', '.join([self.directory, *(one.directory for one in others)])}).",
+                hint="pass one: a training has one checkpoint directory",
+            )
+
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Notes the epoch."""
+        if self._fit is not None:
+            self._fit.on_epoch_begin(epoch)
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Notes the end of the epoch."""
+        if self._fit is not None:
+            self._fit.on_epoch_end(epoch)
+
+    def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
+        """Hooks into the validation."""
+        if self._fit is not None:
+            self._fit.on_test_begin()
+
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+        """Makes the last commit.
+
+        Raises:
+            CheckpointWriteError: it could not be written.
+        """
+        if self._fit is None:
+            return
+        fit, self._fit = self._fit, None
+        try:
+            fit.finish()
+        finally:
+            fit.release()
+        _finished_fits[self.directory] = _finished_fits.get(self.directory, 0) + 1
+
+
+_finished_fits: dict[str, int] = {}
+"""How many trainings this process has finished in each directory: the ordinal of the next."""

@@ -1,0 +1,309 @@
+"""One call of ``Model.fit`` under protection: where its boundaries are, what is saved, how it resumes.
+
+The position in `fit` is a phase (training, the validation after it, over) and a step in it.  Boundaries lie
+in the generators from which `fit` and `evaluate` draw their steps: all callbacks have seen the end of the
+step before and none the beginning of the next.  A resumed `fit` begins at the saved epoch; its first generator
+puts everything in place and goes on at the saved step, so no callback sees a step twice.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tf_preempt.callbacks import _keras_internals as keras_internals
+from tf_preempt.callbacks import model_state
+from tf_preempt.callbacks._keras_internals import Epochs, Step
+from tf_preempt.callbacks.callback_states import CallbackStates
+from tf_preempt.callbacks.resume_point import DataPlace, Phase, ResumePoint
+from tf_preempt.checkpointing.iterator_state import advance, set_position, take_position
+from tf_preempt.checkpointing.random_state import set_random_state, take_random_state
+from tf_preempt.checkpointing.session import Restored, Snapshot, TrainingSession
+from tf_preempt.checkpointing.worker_part import WorkerPart
+
+_log = logging.getLogger("tf_preempt")
+_TRAIN, _VALIDATE = "train_data", "validation_data"
+
+
+class ProtectedFit:
+    """Hooks into a running `fit` between ``on_train_begin`` and ``on_train_end``.
+
+    Args:
+        model: the model that is being trained.
+        session: makes the checkpoints; not started yet.
+        epoch_iterator: Keras's, over the training data.
+        states: of the other callbacks.
+        epochs: the number of epochs that `fit` was asked for.
+    """
+
+    def __init__(
+        self, model: Any, session: TrainingSession, epoch_iterator: Any, states: CallbackStates, *, epochs: int
+    ) -> None:
+        self._model = model
+        self._session = session
+        self._states = states
+        self._epochs = epochs
+        # Where fit is.
+        self._phase: Phase = "train"
+        self._epoch = 0
+        self._step = 0
+        self._train_steps = 0
+        self._executed = False
+        # Logs of the phase's last step, and of the epoch's training while its validation runs.
+        self._logs: Any = {}
+        self._epoch_logs: dict[str, Any] = {}
+        self._epoch_was_trained = False  # by an earlier incarnation; only its validation is left
+        # What is restored before the first step; and what the first validation has to do with it.
+        self._resume: ResumePoint | None = None
+        self._resume_validation: ResumePoint | None = None
+        self._restored_part = WorkerPart()
+        self._scalars: list[tuple[Any, Any]] = []
+        # Hooks.
+        self._train = Epochs(epoch_iterator, self._steps_of_training)
+        self._train_iterator: Any = None
+        self._validation: Epochs | None = None
+        self._validation_iterator: Any = None
+        self._functions: dict[str, Any] = {}
+        self._get_result: Callable[[Any], Any] = lambda logs: logs
+
+    # ------------------------------------------------------------------------------------- begin, end
+
+    def begin(self) -> None:
+        """Starts the session, restores, and hooks in.
+
+        Raises:
+            TfPreemptError: see `TrainingSession.start`.
+        """
+        with self._model.distribute_strategy.scope():
+            restored = self._session.start()
+        if restored is not None:
+            self._prepare(restored)
+        self._get_result = keras_internals.override(
+            self._model, "_get_metrics_result_or_logs", self._result_or_logs
+        )
+        self._guard_function("train_function", counts=True)
+
+    def _prepare(self, restored: Restored) -> None:
+        resume = ResumePoint.from_json(restored.manifest.resume)
+        self._resume, self._restored_part = resume, restored.part
+        self._train_steps = restored.manifest.step
+        self._scalars = model_state.scalar_values(self._model)
+        over = self._epochs if resume.phase == "finished" and resume.stopped else resume.epoch
+        keras_internals.set_initial_epoch(self._model, over)
+        if resume.phase == "finished" and over >= self._epochs:
+            _log.info("Training is complete already (%d epochs): nothing is trained.", resume.epoch)
+
+    def finish(self) -> None:
+        """Makes the last commit and unhooks."""
+        keras_internals.set_initial_epoch(self._model, None)
+        if self._resume is not None:  # no epoch was left
+            self._restore_history(self._resume)
+            self._session.finish(None)
+        else:
+            self._phase, self._step = "finished", 0
+            self._session.finish(self._capture)
+        self.release()
+
+    def release(self) -> None:
+        """Gives Keras its own methods back and closes the session; calling it twice is fine."""
+        self._train.release()
+        if self._validation is not None:
+            self._validation.release()
+        keras_internals.end_override(self._model, "_get_metrics_result_or_logs")
+        for name, function in self._functions.items():
+            vars(self._model)[name] = function
+        self._functions = {}
+        self._session.close()
+
+    # -------------------------------------------------------------------------- what Keras's callback sees
+
+    def on_epoch_begin(self, epoch: int) -> None:
+        """An epoch of training begins."""
+        keras_internals.set_initial_epoch(self._model, None)
+        self._phase, self._epoch, self._step = "train", epoch, 0
+
+    def on_epoch_end(self, epoch: int) -> None:
+        """An epoch is over, its validation included."""
+        self._phase, self._epoch, self._step = "train", epoch + 1, 0
+
+    def on_test_begin(self) -> None:
+        """The validation of an epoch begins."""
+        epoch_iterator = keras_internals.eval_epoch_iterator(self._model)
+        if epoch_iterator is None:
+            return
+        self._phase, self._step, self._logs = "validate", 0, {}
+        if self._validation is None:
+            self._validation = Epochs(epoch_iterator, self._steps_of_validation)
+            if self._resume_validation is not None:
+                self._restore_validation_order(self._validation, self._resume_validation)
+        self._guard_function("test_function", counts=False)
+
+    # ------------------------------------------------------------------------------------- generators
+
+    def _steps_of_training(self) -> Iterator[Step]:
+        """The steps of one epoch, with a boundary before each."""
+        new_epoch = self._resume is None
+        for begin, end, iterator in self._train.original() if new_epoch else self._remaining_steps():
+            self._train_iterator, self._step = iterator, begin
+            if not self._executed:
+                self._warn_if_position_is_unknown(iterator)
+            self._session.boundary(self._capture, step=self._train_steps, new_epoch=new_epoch)
+            new_epoch, self._executed = False, True
+            yield begin, end, iterator
+
+    def _remaining_steps(self) -> Iterator[Step]:
+        """The steps that the resumed epoch has left; puts everything in place first."""
+        resume, self._resume = self._resume, None
+        if resume is None:
+            raise RuntimeError("There is no resume point.")
+        self._resume_validation = resume
+        iterator = self._place_iterator(self._train, resume.train, _TRAIN)
+        self._restore_before_first_step(resume)
+        if resume.phase == "train":
+            model_state.set_metric_parts(self._model, self._restored_part.tensors)
+            self._logs = resume.logs
+            return self._train.resumed(resume.step, iterator)
+        self._train.keep(iterator if resume.train.kept else None)
+        if resume.phase == "finished":
+            return self._train.original()
+        self._epoch_logs, self._epoch_was_trained = resume.epoch_logs, True
+        return iter(())
+
+    def _place_iterator(self, epochs: Epochs, place: DataPlace, name: str) -> Any:
+        """An iterator where the saved one was: by its state, or by taking what that one had taken."""
+        iterator = epochs.create_iterator()
+        if not set_position(iterator, name, self._restored_part.tensors):
+            while epochs.creations < place.creations:
+                iterator = epochs.create_iterator()
+            if place.kept:
+                advance(iterator, place.taken)
+        epochs.creations = place.creations
+        epochs.counters = (place.taken, place.batches)
+        return iterator
+
+    def _restore_before_first_step(self, resume: ResumePoint) -> None:
+        """Undoes what callbacks did in beginning the resumed epoch: it had begun before."""
+        for variable, value in self._scalars:
+            variable.assign(value)
+        self._restore_history(resume)
+        self._states.restore(resume.callbacks, self._restored_part.tensors)
+        set_random_state(self._restored_part.values["random"])
+
+    def _restore_history(self, resume: ResumePoint) -> None:
+        history = getattr(self._model, "history", None)
+        if history is not None:
+            history.epoch, history.history = list(resume.history_epochs), resume.history
+
+    def _steps_of_validation(self) -> Iterator[Step]:
+        """The steps of one validation, with a boundary before each."""
+        if self._validation is None:
+            raise RuntimeError("The validation has not begun.")
+        for begin, end, iterator in self._remaining_steps_of_validation(self._validation):
+            self._validation_iterator, self._step = iterator, begin
+            self._session.boundary(self._capture, step=self._train_steps)
+            yield begin, end, iterator
+
+    def _remaining_steps_of_validation(self, validation: Epochs) -> Iterator[Step]:
+        resume, self._resume_validation = self._resume_validation, None
+        if resume is None or resume.phase != "validate" or resume.validate is None:
+            return validation.original()
+        iterator = self._place_iterator(validation, resume.validate, _VALIDATE)
+        model_state.set_metric_parts(self._model, self._restored_part.tensors)
+        self._logs = resume.logs
+        return validation.resumed(resume.step, iterator)
+
+    def _restore_validation_order(self, validation: Epochs, resume: ResumePoint) -> None:
+        """Brings the seeds of shuffles in the validation data to where the saved program had them.
+
+        Before a resume into the validation itself `_place_iterator` does it.
+        """
+        if resume.validate is None or resume.phase == "validate":
+            return
+        set_again = set_position(validation.create_iterator(), _VALIDATE, self._restored_part.tensors)
+        before = keras_internals.creations_before_validation(self._model)
+        for _ in range(before if set_again else resume.validate.creations - 1 + before):
+            validation.create_iterator()
+        validation.creations = resume.validate.creations + before
+
+    # ---------------------------------------------------------------------------------------- capture
+
+    def _capture(self) -> Snapshot:
+        """What has to be saved at this boundary."""
+        validating, training = self._phase == "validate", self._phase == "train"
+        train_iterator = self._train_iterator if training else self._train.iterator
+        tensors = model_state.metric_parts(self._model)
+        tensors |= _position(train_iterator, _TRAIN)
+        validation_iterator = None
+        if self._validation is not None:
+            validation_iterator = self._validation_iterator if validating else self._validation.iterator
+            tensors |= _position(validation_iterator, _VALIDATE)
+        states, state_tensors = self._states.take()
+        history = getattr(self._model, "history", None)
+        resume = ResumePoint(
+            epoch=self._epoch,
+            phase=self._phase,
+            step=self._step,
+            stopped=bool(self._model.stop_training),
+            logs=dict(self._logs or {}),
+            epoch_logs=self._epoch_logs if validating else {},
+            history=history.history if history is not None else {},
+            history_epochs=list(history.epoch) if history is not None else [],
+            train=_place(self._train, within=training, kept=train_iterator is not None),
+            validate=None
+            if self._validation is None
+            else _place(self._validation, within=validating, kept=validation_iterator is not None),
+            callbacks=states,
+        )
+        part = WorkerPart(tensors=tensors | state_tensors, values={"random": take_random_state()})
+        return Snapshot(step=self._train_steps, resume=resume.to_json(), part=part)
+
+    def _warn_if_position_is_unknown(self, iterator: Any) -> None:
+        if take_position(iterator, _TRAIN) is None:
+            _log.warning(
+                "The state of this data pipeline cannot be saved: it holds a Python generator or a stateful "
+                "random op. A resumed run reads it again from where the iterator began and drops what was "
+                "seen: slow, and exact only if the pipeline gives the same elements each time. "
+                "HINT: use seeded tf.data transformations, such as Dataset.shuffle(1000, seed=1), in place of "
+                "from_generator, of stateful random ops in map, and of fit(x, y, shuffle=True)."
+            )
+
+    # ------------------------------------------------------------------------------------- Keras's calls
+
+    def _guard_function(self, name: str, *, counts: bool) -> None:
+        """Lets a lost worker end in a restart, and notes each step's logs."""
+        if name in self._functions:
+            return
+        function = vars(self._model)[name]
+        self._functions[name] = function
+
+        def guarded(iterator: Any) -> Any:
+            with self._session.guard():
+                self._logs = function(iterator)
+            if counts:
+                self._train_steps += self._train.steps_per_execution
+            return self._logs
+
+        vars(self._model)[name] = guarded
+
+    def _result_or_logs(self, step_logs: Any) -> Any:
+        """Keras's logs of an epoch or a validation; a resumed one without a step left gets the saved ones."""
+        if self._epoch_was_trained:
+            self._epoch_was_trained = False
+            return dict(self._epoch_logs)
+        with self._session.guard():
+            result = self._get_result(step_logs or self._logs)
+        if self._phase == "train":
+            self._epoch_logs = dict(result)
+        return result
+
+
+def _position(iterator: Any, name: str) -> dict[str, Any]:
+    return {} if iterator is None else take_position(iterator, name) or {}
+
+
+def _place(epochs: Epochs, *, within: bool, kept: bool) -> DataPlace:
+    """Keras counts a step before it gives it, and a boundary lies before the step is taken."""
+    seen, batches = epochs.counters
+    taken = seen - (epochs.steps_per_execution if within else 0)
+    return DataPlace(taken=taken, batches=batches, creations=epochs.creations, kept=kept)

@@ -1,0 +1,98 @@
+"""Who takes part in a training, seen from its strategy or its cluster resolver."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tf_preempt.checkpointing.startup import Cluster
+from tf_preempt.errors import UnsupportedStrategyError
+from tf_preempt.strategies.multi_worker_mirrored import MultiWorkerMirroredStrategy, stock_strategy_suspected
+
+_USE_OURS = (
+    "use tf_preempt.strategies.MultiWorkerMirroredStrategy(resolver) in place of "
+    "tf.distribute.MultiWorkerMirroredStrategy"
+)
+
+
+def cluster_of(strategy: Any) -> Cluster:
+    """The cluster in which a strategy trains: one worker, unless it is a multi-worker strategy."""
+    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        return Cluster()
+    return cluster_of_resolver(strategy.cluster_resolver)
+
+
+def cluster_of_resolver(resolver: Any) -> Cluster:
+    """The cluster that a resolver describes; None and an empty one mean one worker.
+
+    Raises:
+        UnsupportedStrategyError: the cluster has parameter servers, or this task does not train.
+    """
+    if resolver is None:
+        return Cluster()
+    spec = resolver.cluster_spec().as_dict()
+    if "ps" in spec:
+        raise UnsupportedStrategyError(
+            "The cluster has parameter servers (job 'ps'): training with them is not synchronous, so there is "
+            "no step that all workers share.",
+            hint="use a cluster of jobs 'chief' and 'worker'",
+        )
+    chiefs, workers = len(spec.get("chief", [])), len(spec.get("worker", []))
+    if chiefs + workers <= 1:
+        return Cluster()
+    kind, index = resolver.task_type, int(resolver.task_id or 0)
+    if kind not in ("chief", "worker"):
+        raise UnsupportedStrategyError(
+            f"This task is {kind!r} {index}, which does not take part in training.",
+            hint="use the handler in tasks of type 'chief' and 'worker' only",
+        )
+    return Cluster(worker=index if kind == "chief" else chiefs + index, workers=chiefs + workers)
+
+
+def check_stock_strategy() -> None:
+    """Refuses TensorFlow's own multi-worker strategy, on which Keras 3 cannot train.
+
+    Raises:
+        UnsupportedStrategyError: one was made in this process.
+    """
+    if stock_strategy_suspected():
+        raise UnsupportedStrategyError(
+            "This process trains under tf.distribute.MultiWorkerMirroredStrategy: Keras 3 fails in fit there, "
+            "and the positions of its data iterators cannot be saved.",
+            hint=_USE_OURS,
+        )
+
+
+def check_strategy(strategy: Any, environ: Mapping[str, str] = os.environ) -> None:
+    """Refuses a strategy under which workers would not train together.
+
+    Raises:
+        UnsupportedStrategyError: TensorFlow's own multi-worker strategy; or ``TF_CONFIG`` has several workers
+            and the strategy does not make them train together, so that each would write the same files.
+    """
+    if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        if not isinstance(strategy, MultiWorkerMirroredStrategy):
+            raise UnsupportedStrategyError(
+                "The model was built under tf.distribute.MultiWorkerMirroredStrategy.", hint=_USE_OURS
+            )
+        return
+    workers = _workers_in(environ.get("TF_CONFIG", ""))
+    if workers > 1:
+        raise UnsupportedStrategyError(
+            f"TF_CONFIG describes {workers} workers, but the model was built under {type(strategy).__name__}: "
+            "each worker would train alone and write to the same directory.",
+            hint="build and compile the model in the scope of tf_preempt.strategies.MultiWorkerMirroredStrategy",
+        )
+
+
+def _workers_in(tf_config: str) -> int:
+    """Number of training tasks in a TF_CONFIG; 0 if it says nothing that can be read."""
+    try:
+        cluster = json.loads(tf_config)["cluster"]
+        return sum(len(cluster.get(job, [])) for job in ("chief", "worker"))
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return 0

@@ -1,0 +1,184 @@
+"""Commits in the background: workers hand in their files, the chief writes the manifest.
+
+The main thread only writes its files and goes on; a keyed answer per checkpoint tells who waits for it
+whether it exists now.  One daemon thread per worker does this in order.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+
+from tf_preempt.checkpointing.committer import Committer, SaveRecord, decode_files, encode_files
+from tf_preempt.checkpointing.key_value import KeyValueStore
+from tf_preempt.checkpointing.manifest import FileRecord, Manifest
+from tf_preempt.checkpointing.startup import Cluster
+from tf_preempt.errors import CheckpointWriteError, CoordinationError
+
+_log = logging.getLogger("tf_preempt")
+_COMMITTED = "committed"
+
+
+class PendingCommit:
+    """A checkpoint whose files this worker has written.
+
+    Args:
+        number: of the checkpoint.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self._done = threading.Event()
+        self._error: Exception | None = None
+
+    def settle(self, error: Exception | None = None) -> None:
+        """Says how it ended."""
+        self._error = error
+        self._done.set()
+
+    def wait(self, timeout_s: float) -> None:
+        """Waits until the checkpoint is committed.
+
+        Raises:
+            CheckpointWriteError: it could not be committed, or not in time.
+        """
+        if not self._done.wait(timeout_s):
+            raise CheckpointWriteError(f"Checkpoint {self.number} was not committed within {timeout_s:g} s.")
+        if self._error is not None:
+            raise CheckpointWriteError(f"Checkpoint {self.number} was not committed: {self._error}") from self._error
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Task:
+    pending: PendingCommit
+    files: list[FileRecord]
+    save: SaveRecord | None  # the chief's
+
+
+class CommitThread:
+    """Takes saves and makes commits of them.
+
+    Args:
+        committer: of the checkpoint directory.
+        store: shared by all workers.
+        cluster: who takes part.
+        prefix: for the keys.
+        incarnation: of this life of the program.
+        part_timeout_s: how long the chief waits for another worker's part, in seconds.
+        on_commit: called in the thread, on the chief, after each commit.
+        wall_clock: seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        committer: Committer,
+        store: KeyValueStore,
+        cluster: Cluster,
+        *,
+        prefix: str,
+        incarnation: int,
+        part_timeout_s: float = 120.0,
+        on_commit: Callable[[Manifest], None] = lambda manifest: None,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._committer = committer
+        self._store = store
+        self._cluster = cluster
+        self._prefix = prefix
+        self._incarnation = incarnation
+        self._part_timeout_s = part_timeout_s
+        self._on_commit = on_commit
+        self._wall_clock = wall_clock
+        self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="tf_preempt-commit", daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def hand_in(self, number: int, files: list[FileRecord], save: SaveRecord | None) -> PendingCommit:
+        """Hands in this worker's files of a checkpoint; returns at once.
+
+        Args:
+            number: of the checkpoint.
+            files: what this worker has written.
+            save: what the chief knows; None on the others.
+        """
+        pending = PendingCommit(number)
+        self._tasks.put(_Task(pending=pending, files=files, save=save))
+        return pending
+
+    def check(self) -> None:
+        """Lets an error of the background surface.
+
+        Raises:
+            CheckpointWriteError: an earlier save could not be committed.
+        """
+        error, self._error = self._error, None
+        if error is not None:
+            raise CheckpointWriteError(f"A checkpoint could not be committed: {error}") from error
+
+    def close(self, timeout_s: float = 10.0) -> None:
+        """Ends the thread after what has been handed in; may be called more than once."""
+        self._tasks.put(None)
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            try:
+                self._commit(task) if self._cluster.is_chief else self._contribute(task)
+            except Exception as error:  # noqa: BLE001 - surfaces at the next boundary
+                self._error = error
+                task.pending.settle(error)
+            else:
+                task.pending.settle()
+
+    def _contribute(self, task: _Task) -> None:
+        number = task.pending.number
+        self._store.set(self._key(number, f"part/{self._cluster.worker}"), encode_files(task.files))
+        try:
+            answer = self._store.get(self._key(number, "done"), self._part_timeout_s)
+        except TimeoutError as error:
+            raise CoordinationError(f"The chief did not commit checkpoint {number} in time.") from error
+        if answer != _COMMITTED:
+            raise CheckpointWriteError(answer)
+
+    def _commit(self, task: _Task) -> None:
+        number = task.pending.number
+        try:
+            manifest = self._gather_and_commit(task)
+        except Exception as error:
+            self._store.set(self._key(number, "done"), f"the chief says: {error}")
+            raise
+        self._on_commit(manifest)
+        self._store.set(self._key(number, "done"), _COMMITTED)
+
+    def _gather_and_commit(self, task: _Task) -> Manifest:
+        if task.save is None:
+            raise CheckpointWriteError("The chief handed in a checkpoint without its description.")
+        files = [*task.save.files, *task.files]
+        for worker in range(1, self._cluster.workers):
+            try:
+                text = self._store.get(self._key(task.pending.number, f"part/{worker}"), self._part_timeout_s)
+            except TimeoutError as error:
+                raise CoordinationError(
+                    f"Worker {worker} did not hand in its part within {self._part_timeout_s:g} s."
+                ) from error
+            files += decode_files(text)
+        now = self._wall_clock()
+        return self._committer.commit(
+            dataclasses.replace(task.save, files=files),
+            incarnation=self._incarnation,
+            workers=self._cluster.workers,
+            now=now,
+            seconds=now - task.save.started,
+        )
+
+    def _key(self, number: int, name: str) -> str:
+        return f"{self._prefix}/commit/{number}/{name}"

@@ -1,0 +1,255 @@
+"""Saving, committing, choosing and deleting checkpoints of one directory.
+
+Variables are written by ``tf.train.CheckpointManager`` and by nothing else.  Around it: each worker's part,
+the manifest as the commit, and retention.  TensorFlow's manager deletes an old checkpoint as soon as the new
+data is complete, which is before our commit; ours therefore keeps everything (``max_to_keep=None``), and what
+is too old goes after the commit.
+
+Files are named by a number that only grows and that nothing in the directory has used before, so no write
+ever touches an older checkpoint.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import importlib.metadata
+import json
+import logging
+from typing import Any
+
+import tensorflow as tf
+
+from tf_preempt import _files
+from tf_preempt._version import __version__
+from tf_preempt.checkpointing import manifest as manifests
+from tf_preempt.checkpointing.manifest import FileRecord, Manifest
+from tf_preempt.errors import CheckpointMismatchError, CheckpointWriteError
+
+_log = logging.getLogger("tf_preempt")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SaveRecord:
+    """What the chief knows of a save that is not committed yet."""
+
+    prefix: str
+    number: int
+    step: int
+    resume: dict[str, Any]
+    reason: str
+    started: float
+    files: list[FileRecord]
+
+
+class Committer:
+    """The chief's view of a checkpoint directory; other workers use its reading half.
+
+    Args:
+        manager: writes the variables.  Its directory is the checkpoint directory.
+        max_to_keep: how many committed checkpoints stay; None: all.
+        name: the manager's `checkpoint_name`.
+        variables: path, shape and dtype of each saved variable (see `describe_variables`).
+    """
+
+    def __init__(
+        self, manager: Any, *, max_to_keep: int | None, variables: list[list[Any]], name: str = "ckpt"
+    ) -> None:
+        self._manager = manager
+        self._name = name
+        self._max_to_keep = max_to_keep
+        self._variables = variables
+
+    @property
+    def directory(self) -> str:
+        """The checkpoint directory."""
+        return str(self._manager.directory)
+
+    def prefix(self, number: int) -> str:
+        """Name that the manager gives to a checkpoint."""
+        return f"{self._name}-{number}"
+
+    def newest_path(self) -> str | None:
+        """Path of the newest checkpoint that the manager knows, committed or not."""
+        path = self._manager.latest_checkpoint
+        return None if path is None else str(path)
+
+    def save_variables(self, number: int) -> list[FileRecord]:
+        """Writes the variables as checkpoint `number`; returns the files.
+
+        Raises:
+            CheckpointWriteError: TensorFlow could not write them.
+        """
+        try:
+            self._manager.save(checkpoint_number=number, check_interval=False)
+        except (tf.errors.OpError, OSError) as error:
+            raise CheckpointWriteError(f"Saving checkpoint {number} to {self.directory} failed: {error}") from error
+        return self.files_of(self.prefix(number))
+
+    def files_of(self, prefix: str) -> list[FileRecord]:
+        """The files that TensorFlow wrote for a checkpoint."""
+        names = [
+            name
+            for name in _files.list_dir(self.directory)
+            if name == f"{prefix}.index" or name.startswith(f"{prefix}.data-")
+        ]
+        return [FileRecord.of(self.directory, name) for name in names]
+
+    def commit(self, save: SaveRecord, *, incarnation: int, workers: int, now: float, seconds: float) -> Manifest:
+        """Makes a save exist for readers, then deletes what is too old.
+
+        Raises:
+            CheckpointWriteError: the manifest could not be written.
+        """
+        manifest = Manifest(
+            prefix=save.prefix,
+            number=save.number,
+            step=save.step,
+            incarnation=incarnation,
+            resume=save.resume,
+            workers=workers,
+            reason=save.reason,
+            written=datetime.datetime.fromtimestamp(now, datetime.timezone.utc).isoformat(timespec="milliseconds"),
+            seconds=round(seconds, 4),
+            versions=_versions(),
+            variables=self._variables,
+            files=save.files,
+        )
+        path = _files.join(self.directory, manifest.name)
+        try:
+            _files.write_atomic(path, manifest.to_bytes())
+        except (OSError, tf.errors.OpError) as error:
+            raise CheckpointWriteError(f"Committing {path} failed: {error}") from error
+        self._delete_old()
+        return manifest
+
+    def newest(self, *, fit: int) -> Manifest | None:
+        """The newest checkpoint of the `fit`-th training that can be used; sets damaged ones aside.
+
+        Raises:
+            CheckpointFormatError: a manifest was written by a newer version; nothing is touched then.
+        """
+        readable, damaged = manifests.readable_manifests(self.directory)
+        for broken in damaged:
+            self._set_aside(broken.name.removesuffix(".manifest.json"), broken.problem)
+        for manifest in readable:
+            if manifest.resume.get("fit", 0) != fit:
+                continue
+            problem = manifests.problem_with(self.directory, manifest)
+            if problem is None:
+                return manifest
+            self._set_aside(manifest.prefix, problem)
+        return None
+
+    def _set_aside(self, prefix: str, problem: str) -> None:
+        _log.warning(
+            "Checkpoint %s in %s is damaged (%s); it is set aside and the one before it is used.",
+            prefix,
+            self.directory,
+            problem,
+        )
+        manifests.set_aside(self.directory, prefix=prefix)
+
+    def check_variables(self, manifest: Manifest) -> None:
+        """Compares the checkpoint's variables with this program's, by position, shape and dtype.
+
+        Raises:
+            CheckpointMismatchError: they differ; the message lists up to ten differences.
+        """
+        differences = variable_differences(manifest.variables, self._variables)
+        if differences:
+            raise CheckpointMismatchError(
+                f"{_files.join(self.directory, manifest.name)} holds another model's variables:\n  "
+                + "\n  ".join(differences),
+                hint="build the model as it was when the checkpoint was written, or use another directory",
+            )
+
+    def restore_variables(self, checkpoint: Any, manifest: Manifest) -> None:
+        """Reads the variables of a committed checkpoint into `checkpoint`'s objects.
+
+        Raises:
+            tf.errors.OpError: TensorFlow found the files damaged.
+        """
+        status = checkpoint.restore(_files.join(self.directory, manifest.prefix))
+        status.expect_partial()
+
+    def _delete_old(self) -> None:
+        if self._max_to_keep is None:
+            return
+        readable, _ = manifests.readable_manifests(self.directory)
+        keep = to_keep(readable, self._max_to_keep)
+        for old in readable:
+            if old.number not in keep:
+                _delete(self.directory, old)
+        self._record([manifest for manifest in readable if manifest.number in keep])
+
+    def _record(self, kept: list[Manifest]) -> None:
+        """Tells TensorFlow's own state file which checkpoints are left."""
+        paths = [_files.join(self.directory, manifest.prefix) for manifest in reversed(kept)]
+        tf.compat.v1.train.update_checkpoint_state(
+            self.directory, model_checkpoint_path=paths[-1], all_model_checkpoint_paths=paths
+        )
+
+
+def to_keep(manifests_newest_first: list[Manifest], max_to_keep: int) -> set[int]:
+    """Numbers of the checkpoints that stay: the newest ones, and each training's last one."""
+    newest = {manifest.number for manifest in manifests_newest_first[:max_to_keep]}
+    last_of_fit: dict[int, int] = {}
+    for manifest in manifests_newest_first:
+        last_of_fit.setdefault(manifest.resume.get("fit", 0), manifest.number)
+    return newest | set(last_of_fit.values())
+
+
+def _delete(directory: str, manifest: Manifest) -> None:
+    """Deletes a checkpoint: its manifest first, so that a half deleted one does not exist."""
+    _files.remove(_files.join(directory, manifest.name))
+    for record in manifest.files:
+        _files.remove(_files.join(directory, *record.name.split("/")))
+    _files.remove_tree(_files.join(directory, f"{manifest.prefix}.workers"))
+
+
+def describe_variables(variables: list[Any]) -> list[list[Any]]:
+    """Path, shape and dtype of each variable, as the manifest keeps them."""
+    described = []
+    for variable in variables:
+        path = getattr(variable, "path", None) or getattr(variable, "name", "")
+        dtype = tf.as_dtype(variable.dtype).name
+        described.append([str(path), [int(size) for size in variable.shape], dtype])
+    return described
+
+
+def variable_differences(saved: list[list[Any]], present: list[list[Any]], *, most: int = 10) -> list[str]:
+    """What differs between two lists of variables; names may differ, shapes and dtypes may not."""
+    differences = []
+    for position in range(max(len(saved), len(present))):
+        old = saved[position] if position < len(saved) else None
+        new = present[position] if position < len(present) else None
+        if old is None or new is None or old[1:] != new[1:]:
+            differences.append(f"variable {position}: checkpoint {_show(old)}, program {_show(new)}")
+    if len(differences) > most:
+        differences[most:] = [f"and {len(differences) - most} more"]
+    return differences
+
+
+def _show(variable: list[Any] | None) -> str:
+    return "has none" if variable is None else f"{variable[0]} {tuple(variable[1])} {variable[2]}"
+
+
+def _versions() -> dict[str, str]:
+    versions = {"tf_preempt": __version__}
+    for package in ("tensorflow", "keras"):
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            versions[package] = str(getattr(tf, "__version__", "?")) if package == "tensorflow" else "none"
+    return versions
+
+
+def encode_files(files: list[FileRecord]) -> str:
+    """A worker's file records as the value of a key."""
+    return json.dumps([dataclasses.asdict(record) for record in files])
+
+
+def decode_files(text: str) -> list[FileRecord]:
+    """Reads what `encode_files` wrote."""
+    return [FileRecord(**record) for record in json.loads(text)]

@@ -1,0 +1,51 @@
+"""How a preempted program leaves: with the platform's restart code, the user's own way, or an exception."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import NoReturn
+
+from tf_preempt.errors import Preempted
+from tf_preempt.termination.auto import Platform
+from tf_preempt.termination.config import TerminationConfig
+from tf_preempt.termination.exit_codes import restart_exit_code
+
+_log = logging.getLogger("tf_preempt")
+
+
+class Leaving:
+    """Decides once how this process leaves after the save.
+
+    Args:
+        platform: whose restart code is used.
+        config: its `exit_fn`, if any, is called in place of leaving with that code.
+        raise_instead: raise `Preempted`; meant for notebooks, where leaving would end the kernel.
+    """
+
+    def __init__(self, platform: Platform, config: TerminationConfig, *, raise_instead: bool) -> None:
+        self.exit_code = restart_exit_code(str(platform))
+        self._exit_fn = config.exit_fn
+        self._raise_instead = raise_instead
+
+    def leave(self, message: str) -> NoReturn:
+        """Leaves.
+
+        Raises:
+            Preempted: if asked for.
+            SystemExit: otherwise; also when the user's `exit_fn` returns.
+        """
+        if self._exit_fn is not None:
+            _log.warning("%s Leaving by the program's exit_fn.", message)
+            self._exit_fn()
+        elif self._raise_instead:
+            raise Preempted(message, exit_code=self.exit_code, hint="run the cell again to go on from there")
+        _log.warning("%s Leaving with exit status %d.", message, self.exit_code)
+        sys.exit(self.exit_code)
+
+
+def in_notebook() -> bool:
+    """Says whether this is a Jupyter or Colab kernel, where `sys.exit` ends nothing but the cell, noisily."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return shell is not None and hasattr(shell, "kernel")

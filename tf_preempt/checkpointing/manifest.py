@@ -1,0 +1,206 @@
+"""The manifest: the one file whose appearance makes a checkpoint exist.
+
+A checkpoint is several files written by several workers.  None of them counts until the chief has written
+``ckpt-<number>.manifest.json``, last and atomically; a reader takes the newest manifest whose files are all
+there in the right size and whose small files have the right checksum.  TensorFlow itself checks a CRC-32C
+per tensor when it restores, so the large data files are not read twice.
+
+This module imports no TensorFlow: listing and verifying local directories is instant.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from typing import Any
+
+from tf_preempt import _files
+from tf_preempt.errors import CheckpointFormatError
+
+FORMAT = 1
+SET_ASIDE = "set-aside"
+_MANIFEST = re.compile(r"^(?P<name>.+)-(?P<number>\d+)\.manifest\.json$")
+_NUMBERED = re.compile(r"-(\d+)(?:[._]|$)")
+_INCARNATION = re.compile(r"^(\d+)-(\d+)\b")
+_SMALL_BYTES = 1 << 20
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FileRecord:
+    """One file of a checkpoint.
+
+    Args:
+        name: path relative to the checkpoint directory, with ``/``.
+        bytes: its size.
+        crc32: eight hexadecimal digits for small files, None for large data files.
+    """
+
+    name: str
+    bytes: int
+    crc32: str | None = None
+
+    @classmethod
+    def of(cls, directory: str, name: str) -> FileRecord:
+        """Measures a file that has been written.
+
+        Raises:
+            OSError: it is not there.
+        """
+        path = _files.join(directory, name)
+        size = _files.size_bytes(path)
+        return cls(name=name, bytes=size, crc32=_files.crc32_hex(path) if size <= _SMALL_BYTES else None)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """What a committed checkpoint is.
+
+    Args:
+        prefix: name of the TensorFlow checkpoint in the directory, e.g. ``"ckpt-7"``.
+        number: its number; later commits have larger ones, and none is used twice.
+        step: training steps done, over all epochs.
+        incarnation: which life of the program wrote it.
+        resume: the resume point, as its writer defines it.
+        workers: how many workers wrote parts.
+        reason: why it was made, for people.
+        written: RFC 3339 time of the commit.
+        seconds: how long the save took, from its start to the commit.
+        versions: of the packages that wrote it.
+        variables: path, shape and dtype of each variable, to tell another model from this one.
+        files: all files, of all workers.
+    """
+
+    prefix: str
+    number: int
+    step: int
+    incarnation: int
+    resume: dict[str, Any]
+    workers: int
+    reason: str
+    written: str
+    seconds: float
+    versions: dict[str, str]
+    variables: list[list[Any]] = dataclasses.field(default_factory=list)
+    files: list[FileRecord] = dataclasses.field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """Name of the manifest's own file."""
+        return f"{self.prefix}.manifest.json"
+
+    def to_bytes(self) -> bytes:
+        """The manifest as the content of its file."""
+        content = {"format": FORMAT, **dataclasses.asdict(self)}
+        return (json.dumps(content, indent=1, allow_nan=False) + "\n").encode()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Damaged:
+    """A manifest, or a checkpoint with one, that cannot be used."""
+
+    name: str
+    number: int
+    problem: str
+
+
+def read_manifest(directory: str, name: str) -> Manifest:
+    """Reads one manifest file.
+
+    Raises:
+        CheckpointFormatError: it is no manifest, or of a newer format.
+        OSError: it cannot be read.
+    """
+    path = _files.join(directory, name)
+    try:
+        content = json.loads(_files.read_bytes(path))
+        written_format = content.pop("format")
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        raise CheckpointFormatError(f"{path} is not a manifest: {error}") from error
+    if written_format != FORMAT:
+        raise CheckpointFormatError(
+            f"{path} has format {written_format!r}; this version of tf_preempt reads format {FORMAT}. "
+            "Nothing was touched.",
+            hint="upgrade tf_preempt, or use another directory",
+        )
+    try:
+        files = [FileRecord(**record) for record in content.pop("files")]
+        return Manifest(files=files, **content)
+    except (KeyError, TypeError) as error:
+        raise CheckpointFormatError(f"{path} is not a manifest: {error}") from error
+
+
+def manifest_names(directory: str) -> list[tuple[int, str]]:
+    """Numbers and names of all manifests in a directory, newest first."""
+    found = []
+    for name in _files.list_dir(directory):
+        match = _MANIFEST.match(name)
+        if match and not name.startswith("."):
+            found.append((int(match["number"]), name))
+    return sorted(found, reverse=True)
+
+
+def problem_with(directory: str, manifest: Manifest) -> str | None:
+    """What is wrong with a checkpoint's files; None when they are as the manifest says."""
+    for record in manifest.files:
+        path = _files.join(directory, *record.name.split("/"))
+        if not _files.exists(path):
+            return f"{record.name} is missing"
+        size = _files.size_bytes(path)
+        if size != record.bytes:
+            return f"{record.name} has {size} bytes, its manifest says {record.bytes}"
+        if record.crc32 is not None and _files.crc32_hex(path) != record.crc32:
+            return f"{record.name} does not have the checksum {record.crc32} of its manifest"
+    return None
+
+
+def readable_manifests(directory: str) -> tuple[list[Manifest], list[Damaged]]:
+    """All manifests that can be read, newest first, and those that cannot.
+
+    Raises:
+        CheckpointFormatError: one is of a newer format: then nothing may be touched.
+    """
+    good: list[Manifest] = []
+    damaged: list[Damaged] = []
+    for number, name in manifest_names(directory):
+        try:
+            good.append(read_manifest(directory, name))
+        except CheckpointFormatError as error:
+            if error.hint:  # a newer format is not damage
+                raise
+            damaged.append(Damaged(name=name, number=number, problem=str(error)))
+    return good, damaged
+
+
+def set_aside(directory: str, *, prefix: str) -> None:
+    """Moves a damaged checkpoint with all its files out of the way, for a look."""
+    target = _files.join(directory, SET_ASIDE)
+    _files.make_dirs(target)
+    for name in _files.list_dir(directory):
+        if name.startswith(f"{prefix}."):
+            destination = _files.join(target, name)
+            if _files.exists(destination):
+                _files.remove_tree(destination)
+                _files.remove(destination)
+            _files.move(_files.join(directory, name), destination)
+
+
+def next_number(directory: str) -> int:
+    """The first checkpoint number that nothing in the directory has ever used."""
+    used = [0]
+    for place in (directory, _files.join(directory, SET_ASIDE)):
+        for name in _files.list_dir(place):
+            used += [int(match) for match in _NUMBERED.findall(name)]
+    return max(used) + 1
+
+
+def next_incarnation(directory: str) -> int:
+    """The number of the life of the program that begins now: 0 in a new directory."""
+    seen = [-1]
+    for name in _files.list_dir(_files.join(directory, "events")):
+        match = _INCARNATION.match(name)
+        if match:
+            seen.append(int(match[1]))
+    for manifest in readable_manifests(directory)[0]:
+        seen.append(manifest.incarnation)
+    return max(seen) + 1

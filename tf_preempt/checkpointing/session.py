@@ -1,0 +1,437 @@
+"""One training under protection: from the common start to the last commit, or to leaving on a notice.
+
+`TrainingSession` ties the parts together and is what the handler (custom loops) and the Keras callback both
+drive: they say where boundaries are and what has to be saved there, it says when.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tf_preempt import _files, errors
+from tf_preempt.checkpointing.agreement import Agreement, Decision, Request
+from tf_preempt.checkpointing.cadence import Cadence
+from tf_preempt.checkpointing.commit_thread import CommitThread, PendingCommit
+from tf_preempt.checkpointing.committer import Committer, SaveRecord
+from tf_preempt.checkpointing.directory import DirectoryClaim
+from tf_preempt.checkpointing.key_value import CoordinationServiceStore, KeyValueStore, LocalStore
+from tf_preempt.checkpointing.leaving import Leaving
+from tf_preempt.checkpointing.manifest import Manifest
+from tf_preempt.checkpointing.startup import Cluster, Plan, begin_together
+from tf_preempt.checkpointing.worker_part import WorkerPart, part_name, read_part, write_part
+from tf_preempt.goodput.events import EventLog
+from tf_preempt.goodput.status_file import Status, StatusFile
+from tf_preempt.termination.auto import detect_platform, make_watchers
+from tf_preempt.termination.config import TerminationConfig
+from tf_preempt.termination.notice import TerminationNotice
+from tf_preempt.termination.watcher import TerminationMonitor
+
+_log = logging.getLogger("tf_preempt")
+_ordinals = itertools.count()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """What is saved at a boundary besides the variables.
+
+    Args:
+        step: training steps done, over all epochs.
+        resume: the resume point; JSON.
+        part: what only this worker has.
+    """
+
+    step: int
+    resume: dict[str, Any]
+    part: WorkerPart = dataclasses.field(default_factory=WorkerPart)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Restored:
+    """What training goes on from: the commit and this worker's part of it."""
+
+    manifest: Manifest
+    part: WorkerPart
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SessionOptions:
+    """How a session behaves.
+
+    Args:
+        config: what counts as a notice and how to leave.
+        cadence: when periodic checkpoints are made.
+        fit: ordinal of this training in the program.
+        raise_on_preemption: raise `errors.Preempted` after the save in place of leaving the process.
+        commit_timeout_s: how long a leaving worker waits for the commit, in seconds.
+        environ: the environment (Slurm, Kubernetes, ... and ``TF_PREEMPT_STATUS_FILE``).
+    """
+
+    config: TerminationConfig = dataclasses.field(default_factory=TerminationConfig)
+    cadence: Cadence = dataclasses.field(default_factory=lambda: Cadence(kind="auto"))
+    fit: int = 0
+    raise_on_preemption: bool = False
+    commit_timeout_s: float = 120.0
+    environ: Mapping[str, str] = dataclasses.field(default_factory=lambda: os.environ)
+
+
+def store_for(cluster: Cluster) -> KeyValueStore:
+    """The store that this cluster's workers share."""
+    return LocalStore() if cluster.workers == 1 else CoordinationServiceStore()
+
+
+class TrainingSession:
+    """Protects one training.
+
+    Args:
+        checkpoint: ``tf.train.Checkpoint`` of all variables that are alike on all workers.
+        committer: writes and reads its directory.
+        cluster: who takes part.
+        options: see `SessionOptions`.
+        save_on_all_workers: the checkpoint holds sync-on-read variables, so that reading them is a collective
+            in which every worker has to take part.
+        store: shared by all workers; None: the one that suits the cluster.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Any,
+        committer: Committer,
+        cluster: Cluster,
+        options: SessionOptions,
+        *,
+        save_on_all_workers: bool = False,
+        store: KeyValueStore | None = None,
+    ) -> None:
+        self._checkpoint = checkpoint
+        self._committer = committer
+        self._cluster = cluster
+        self._options = options
+        self._save_on_all_workers = save_on_all_workers
+        self._store = store if store is not None else store_for(cluster)
+        self._prefix = f"tf_preempt/{next(_ordinals)}"
+        self._platform = detect_platform(options.environ)
+        self._leaving = Leaving(self._platform, options.config, raise_instead=options.raise_on_preemption)
+        self._agreement = Agreement(
+            self._store,
+            worker=cluster.worker,
+            workers=cluster.workers,
+            prefix=self._prefix,
+            on_claim=self._on_claim,
+            on_poll=self._ask_for_periodic_save,
+        )
+        self._monitor: TerminationMonitor | None = None
+        self._commits: CommitThread | None = None
+        self._events: EventLog | None = None
+        self._claim: DirectoryClaim | None = None
+        self._status_file = StatusFile.from_environ(options.environ) if cluster.is_chief else None
+        self._status = Status(incarnation=0)
+        self._number = 0
+        self._saved_step = 0
+        self._saved_at = time.monotonic()
+        self._save_seconds: float | None = None
+        self._saved_boundary = -1
+        self._closed = False
+
+    # ------------------------------------------------------------------------------------- begin, end
+
+    @property
+    def incarnation(self) -> int:
+        """Number of this life of the program."""
+        return self._status.incarnation
+
+    @property
+    def is_closed(self) -> bool:
+        """Says whether the session is over."""
+        return self._closed
+
+    def start(self) -> Restored | None:
+        """Begins together with the other workers and restores the newest checkpoint.
+
+        Returns:
+            What was restored, or None in a new directory.
+
+        Raises:
+            TfPreemptError: the directory, the checkpoint or a worker is not as it has to be; on all workers
+                alike, with nothing left behind.
+        """
+        self._claim = DirectoryClaim(self._committer.directory)
+        try:
+            plan = begin_together(
+                self._committer, self._store, self._cluster, prefix=self._prefix, fit=self._options.fit
+            )
+            self._begin(plan)
+            return self._restore(plan)
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, plan: Plan) -> None:
+        self._number = plan.first_number
+        self._status = Status(incarnation=plan.incarnation)
+        self._events = EventLog(
+            self._committer.directory, incarnation=plan.incarnation, worker=self._cluster.worker
+        )
+        self._commits = CommitThread(
+            self._committer,
+            self._store,
+            self._cluster,
+            prefix=self._prefix,
+            incarnation=plan.incarnation,
+            on_commit=self._on_commit,
+        )
+        self._commits.start()
+        self._agreement.start()
+        self._monitor = TerminationMonitor(make_watchers(self._options.config, self._platform), self._on_notice)
+        self._monitor.start()
+        self._event("start", workers=self._cluster.workers, platform=str(self._platform), pid=os.getpid())
+
+    def _restore(self, plan: Plan) -> Restored | None:
+        manifest = plan.restore
+        if manifest is None:
+            self._write_status(reason="start")
+            return None
+        started = time.monotonic()
+        name = part_name(manifest.prefix, self._cluster.worker, self._cluster.workers)
+        part = read_part(self._committer.directory, name)
+        self._committer.restore_variables(self._checkpoint, manifest)
+        self._saved_step = manifest.step
+        self._write_status(restored_step=manifest.step, reason="restored")
+        self._event(
+            "restore",
+            step=manifest.step,
+            checkpoint=manifest.prefix,
+            seconds=round(time.monotonic() - started, 4),
+            epoch=manifest.resume.get("epoch"),
+            phase=manifest.resume.get("phase"),
+            step_in_epoch=manifest.resume.get("step"),
+        )
+        _log.info("Restored step %d from %s/%s.", manifest.step, self._committer.directory, manifest.prefix)
+        return Restored(manifest=manifest, part=part)
+
+    def finish(self, capture: Callable[[], Snapshot] | None) -> None:
+        """Ends the training: the last commit is made, and no worker closes before it exists.
+
+        Args:
+            capture: gives what has to be saved; None if nothing has changed since the last commit.
+
+        Raises:
+            CheckpointWriteError: the last checkpoint could not be written or committed.
+        """
+        with self.guard():
+            decision = self._agreement.finish()
+            if capture is not None:
+                self._save(capture(), reason="finished").wait(self._options.commit_timeout_s)
+        self._event("finish", step=self._saved_step)
+        if decision is not None and decision.request.kind == "notice":
+            _log.warning("Training was complete when %s came; it is saved.", decision.request.reason)
+        self.close()
+
+    def close(self) -> None:
+        """Gives back threads, signal handlers and the directory; calling it twice is fine."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._monitor is not None:
+            self._monitor.close()
+        self._agreement.close()
+        if self._commits is not None:
+            self._commits.close()
+        if self._events is not None:
+            self._events.close()
+        if self._claim is not None:
+            self._claim.release()
+
+    # --------------------------------------------------------------------------------------- boundaries
+
+    def boundary(self, capture: Callable[[], Snapshot], *, step: int, new_epoch: bool = False) -> None:
+        """A place at which training could be saved: called by all workers in the same sequence.
+
+        Args:
+            capture: gives what has to be saved here; called only if something is saved.
+            step: training steps done.
+            new_epoch: the first boundary of an epoch.
+
+        Raises:
+            CheckpointWriteError: a periodic save failed in the background.
+            Preempted: after the save on a notice, if asked for in place of `SystemExit`.
+            SystemExit: likewise, with the platform's restart code; also when another worker was lost.
+        """
+        with self.guard():
+            decision = self._agreement.boundary()
+        if self._commits is not None:
+            self._commits.check()
+        if decision is not None:
+            self._act(decision, capture)
+        elif self._options.cadence.due_at_boundary(step=step, saved_step=self._saved_step, new_epoch=new_epoch):
+            self._save(capture(), reason=self._options.cadence.describe())
+
+    def save_now(self, capture: Callable[[], Snapshot], *, reason: str) -> PendingCommit:
+        """Saves here; all workers have to call it at the same boundary."""
+        return self._save(capture(), reason=reason)
+
+    def _act(self, decision: Decision, capture: Callable[[], Snapshot]) -> None:
+        request = decision.request
+        if request.kind == "save":
+            self._save(capture(), reason=request.reason)
+            return
+        snapshot = capture()
+        where = {key: snapshot.resume.get(key) for key in ("epoch", "phase", "step")}
+        self._event("agreed", boundary=decision.boundary, global_step=snapshot.step, reason=request.reason, **where)
+        reason = f"notice: {request.reason} on worker {request.worker}"
+        pending = self._save(snapshot, reason=reason, save_fn=self._options.config.save_fn)
+        self._wait_for_commit(pending)
+        self._leave(f"Preempted ({reason}); step {snapshot.step} is saved in {self._committer.directory}.", pending)
+
+    def _wait_for_commit(self, pending: PendingCommit) -> None:
+        try:
+            pending.wait(self._options.commit_timeout_s)
+        except errors.CheckpointWriteError as error:
+            _log.error("%s The newest checkpoint before it is untouched.", error)
+
+    def _leave(self, message: str, pending: PendingCommit | None) -> None:
+        """Ends this process's part, the chief last: the others' keys live in its process."""
+        self._event("exit", code=self._leaving.exit_code)
+        if pending is not None:
+            with contextlib.suppress(errors.CoordinationError, TimeoutError):
+                self._let_chief_leave_last(pending.number)
+        self.close()
+        self._leaving.leave(message)
+
+    def _let_chief_leave_last(self, number: int, *, timeout_s: float = 5.0) -> None:
+        key = f"{self._prefix}/seen/{number}"
+        if not self._cluster.is_chief:
+            self._store.set(f"{key}/{self._cluster.worker}", "1")
+            return
+        deadline = time.monotonic() + timeout_s
+        for worker in range(1, self._cluster.workers):
+            self._store.get(f"{key}/{worker}", max(0.001, deadline - time.monotonic()))
+
+    # ------------------------------------------------------------------------------------------- saving
+
+    def _save(
+        self, snapshot: Snapshot, *, reason: str, save_fn: Callable[..., Any] | None = None
+    ) -> PendingCommit:
+        if self._commits is None:
+            raise errors.CheckpointWriteError("The session was not started.")
+        started, wall = time.monotonic(), time.time()
+        number = self._number
+        self._number += 1
+        prefix, files = self._write_variables(number, save_fn)
+        name = part_name(prefix, self._cluster.worker, self._cluster.workers)
+        try:
+            part_files = write_part(self._committer.directory, name, snapshot.part)
+        except tf.errors.OpError as error:
+            raise errors.CheckpointWriteError(f"Writing {name} failed: {error.message}") from error
+        save = None
+        if self._cluster.is_chief:
+            save = SaveRecord(
+                prefix=prefix,
+                number=number,
+                step=snapshot.step,
+                resume={"fit": self._options.fit, **snapshot.resume},
+                reason=reason,
+                started=wall,
+                files=files,
+            )
+        pending = self._commits.hand_in(number, part_files, save)
+        self._saved_step = snapshot.step
+        self._saved_at = time.monotonic()
+        self._save_seconds = self._saved_at - started
+        self._event("save", checkpoint=prefix, step=snapshot.step, seconds=round(self._save_seconds, 4), reason=reason)
+        return pending
+
+    def _write_variables(self, number: int, save_fn: Callable[..., Any] | None) -> tuple[str, list[Any]]:
+        """Lets the chief write the variables; returns the checkpoint's prefix and, on the chief, its files."""
+        if save_fn is not None:
+            return self._user_saves(number, save_fn)
+        prefix = self._committer.prefix(number)
+        if self._cluster.is_chief:
+            return prefix, self._committer.save_variables(number)
+        if self._save_on_all_workers:
+            scratch = _files.join(self._committer.directory, f".scratch-{self._cluster.worker}")
+            self._checkpoint.write(_files.join(scratch, "ckpt"))
+            _files.remove_tree(scratch)
+        return prefix, []
+
+    def _user_saves(self, number: int, save_fn: Callable[..., Any]) -> tuple[str, list[Any]]:
+        """Calls the user's `save_fn` in the manager's place and finds what it has written."""
+        returned = save_fn()
+        path = returned if isinstance(returned, str) else self._committer.newest_path()
+        directory, _, prefix = (path or "").replace("\\", "/").rpartition("/")
+        files = self._committer.files_of(prefix) if prefix else []
+        if self._cluster.is_chief and (not files or directory != self._committer.directory.replace("\\", "/")):
+            raise errors.CheckpointWriteError(
+                f"save_fn returned {returned!r}, and there is no checkpoint of that name in "
+                f"{self._committer.directory}, so nothing could be committed.",
+                hint="let save_fn return the path that CheckpointManager.save returned",
+            )
+        return prefix or self._committer.prefix(number), files
+
+    # ------------------------------------------------------------------------------- background threads
+
+    def _on_notice(self, notice: TerminationNotice) -> None:
+        left = notice.remaining_s()
+        _log.warning("Notice on worker %d: %s (%s).", self._cluster.worker, notice.source, notice.reason)
+        self._event("notice", source=notice.source, reason=notice.reason, deadline_s=left, boundary=self._agreement.at)
+        self._agreement.request(
+            Request(kind="notice", worker=self._cluster.worker, reason=notice.source, deadline_s=left)
+        )
+
+    def _on_claim(self, request: Request) -> None:
+        if request.kind == "notice" and request.worker != self._cluster.worker:
+            _log.warning("Worker %d was given notice: %s.", request.worker, request.reason)
+
+    def _ask_for_periodic_save(self) -> None:
+        cadence = self._options.cadence
+        if not (self._cluster.is_chief and cadence.by_clock):
+            return
+        if time.monotonic() - self._saved_at >= cadence.interval_s(self._save_seconds):
+            self._saved_at = time.monotonic()
+            self._agreement.request(Request(kind="save", worker=0, reason=cadence.describe()))
+
+    def _on_commit(self, manifest: Manifest) -> None:
+        size = sum(record.bytes for record in manifest.files)
+        self._write_status(committed_step=manifest.step, commits=self._status.commits + 1, reason=manifest.reason)
+        self._event(
+            "commit", checkpoint=manifest.prefix, step=manifest.step, bytes=size, seconds=manifest.seconds
+        )
+
+    def _write_status(self, **changes: Any) -> None:
+        self._status = dataclasses.replace(self._status, **changes)
+        if self._status_file is not None:
+            try:
+                self._status_file.write(self._status)
+            except OSError as error:
+                _log.warning("The supervisor's status file could not be written: %s", error)
+
+    def _event(self, kind: str, **fields: Any) -> None:
+        if self._events is not None:
+            self._events.write(kind, **fields)
+
+    # ------------------------------------------------------------------------------------- lost workers
+
+    @contextlib.contextmanager
+    def guard(self) -> Iterator[None]:
+        """Leaves with the restart code when another worker is lost while the block runs.
+
+        Raises:
+            SystemExit: another worker, or the chief with the coordination service, is gone.
+        """
+        try:
+            yield
+        except (tf.errors.UnavailableError, tf.errors.AbortedError, errors.CoordinationError) as error:
+            if self._cluster.workers == 1:
+                raise
+            reason = str(error).splitlines()[0][:300]
+            _log.error("Another worker is lost (%s); leaving for a restart from the last commit.", reason)
+            self._event("peer_lost", reason=reason)
+            self._leave("A worker was lost; the last commit is untouched.", None)

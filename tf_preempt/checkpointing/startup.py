@@ -1,0 +1,182 @@
+"""How the workers begin together: one directory, one checkpoint, one numbering.
+
+The chief looks at the directory and tells the others what it found; they check that they see the same files
+and say so; then the chief gives the word.  Whatever is wrong becomes an error on all workers, before training
+starts and with nothing left behind.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+
+from tf_preempt import _files, errors
+from tf_preempt.checkpointing import manifest as manifests
+from tf_preempt.checkpointing.committer import Committer
+from tf_preempt.checkpointing.directory import WriteProof, check_shared
+from tf_preempt.checkpointing.key_value import KeyValueStore
+from tf_preempt.checkpointing.manifest import Manifest
+from tf_preempt.errors import CheckpointMismatchError, CoordinationError, TfPreemptError
+
+_log = logging.getLogger("tf_preempt")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """Who takes part.
+
+    Args:
+        worker: index of this worker; the chief is 0.
+        workers: how many there are.
+    """
+
+    worker: int = 0
+    workers: int = 1
+
+    @property
+    def is_chief(self) -> bool:
+        """Says whether this worker writes and commits."""
+        return self.worker == 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What all workers begin with.
+
+    Args:
+        incarnation: number of this life of the program.
+        first_number: number of the first checkpoint that will be written.
+        restore: the checkpoint to go on from, or None to begin afresh.
+    """
+
+    incarnation: int
+    first_number: int
+    restore: Manifest | None
+
+
+def begin_together(
+    committer: Committer,
+    store: KeyValueStore,
+    cluster: Cluster,
+    *,
+    prefix: str,
+    fit: int,
+    timeout_s: float = 300.0,
+) -> Plan:
+    """Agrees with all workers on the plan.
+
+    Args:
+        committer: of the checkpoint directory.
+        store: shared by all workers.
+        cluster: who takes part.
+        prefix: for the keys.
+        fit: ordinal of the training whose checkpoints count.
+        timeout_s: how long to wait for workers that start late, in seconds.
+
+    Raises:
+        TfPreemptError: whatever the chief or a worker found wrong (see `errors`), on all workers alike.
+        CoordinationError: a worker did not come within the time-out.
+    """
+    if cluster.is_chief:
+        return _lead(committer, store, cluster, prefix=prefix, fit=fit, timeout_s=timeout_s)
+    return _follow(committer, store, cluster, prefix=prefix, timeout_s=timeout_s)
+
+
+def _lead(
+    committer: Committer, store: KeyValueStore, cluster: Cluster, *, prefix: str, fit: int, timeout_s: float
+) -> Plan:
+    proof: WriteProof | None = None
+    try:
+        proof = WriteProof(committer.directory)
+        plan = _look(committer, cluster, fit)
+    except TfPreemptError as error:
+        if proof is not None:
+            proof.remove(also_directory=True)
+        store.set(f"{prefix}/plan", _error_text(error))
+        raise
+    name = plan.restore.name if plan.restore else None
+    words = {"proof": proof.name, "incarnation": plan.incarnation, "number": plan.first_number, "restore": name}
+    store.set(f"{prefix}/plan", json.dumps(words))
+    try:
+        answers = [
+            _wait(store, f"{prefix}/ready/{worker}", timeout_s, f"worker {worker} to look at the directory")
+            for worker in range(1, cluster.workers)
+        ]
+    finally:
+        proof.remove()
+    verdict = next((answer for answer in answers if answer), "")
+    store.set(f"{prefix}/go", verdict)
+    if verdict:
+        proof.remove(also_directory=True)
+        raise _error_from(verdict)
+    return plan
+
+
+def _look(committer: Committer, cluster: Cluster, fit: int) -> Plan:
+    """The chief's look at the directory.
+
+    Raises:
+        CheckpointMismatchError: the checkpoint is of another model or number of workers.
+        CheckpointFormatError: it is of a newer format.
+    """
+    restore = committer.newest(fit=fit)
+    if restore is not None:
+        committer.check_variables(restore)
+        if restore.workers != cluster.workers:
+            raise CheckpointMismatchError(
+                f"{_files.join(committer.directory, restore.name)} was written by {restore.workers} worker(s); "
+                f"this job has {cluster.workers}, so the workers' data positions do not fit.",
+                hint=f"start {restore.workers} worker(s), or use another directory",
+            )
+    return Plan(
+        incarnation=manifests.next_incarnation(committer.directory),
+        first_number=manifests.next_number(committer.directory),
+        restore=restore,
+    )
+
+
+def _follow(
+    committer: Committer, store: KeyValueStore, cluster: Cluster, *, prefix: str, timeout_s: float
+) -> Plan:
+    words = json.loads(_wait(store, f"{prefix}/plan", timeout_s, "the chief to look at the directory"))
+    if "error" in words:
+        raise _error_from(json.dumps(words))
+    problem: TfPreemptError | None = None
+    restore: Manifest | None = None
+    try:
+        check_shared(committer.directory, words["proof"], worker=cluster.worker)
+        if words["restore"]:
+            restore = manifests.read_manifest(committer.directory, words["restore"])
+            committer.check_variables(restore)
+    except TfPreemptError as error:
+        problem = error
+    store.set(f"{prefix}/ready/{cluster.worker}", _error_text(problem) if problem else "")
+    verdict = _wait(store, f"{prefix}/go", timeout_s, "the chief's word to begin")
+    if problem:
+        raise problem
+    if verdict:
+        raise _error_from(verdict)
+    return Plan(incarnation=words["incarnation"], first_number=words["number"], restore=restore)
+
+
+def _wait(store: KeyValueStore, key: str, timeout_s: float, what: str) -> str:
+    try:
+        return store.get(key, timeout_s)
+    except TimeoutError as error:
+        raise CoordinationError(
+            f"Waited {timeout_s:g} s for {what}.",
+            hint="start all workers within that time, and give the callback to fit on every one of them",
+        ) from error
+
+
+def _error_text(error: TfPreemptError) -> str:
+    message = str(error.args[0]).removesuffix(f"\nHINT: {error.hint}")
+    return json.dumps({"error": type(error).__name__, "message": message, "hint": error.hint})
+
+
+def _error_from(text: str) -> TfPreemptError:
+    words = json.loads(text)
+    kind = getattr(errors, words["error"], TfPreemptError)
+    made: TfPreemptError = kind(words["message"], hint=words["hint"])
+    return made
