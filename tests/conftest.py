@@ -66,7 +66,8 @@ def _vanish(remaining: Callable[[], list[str]]) -> list[str]:
 
 
 def _signal_handlers() -> dict[int, object]:
-    return {number: signal.getsignal(number) for number in signal.valid_signals()}
+    # SIGALRM is pytest-timeout's, which takes its handler back as soon as a test fails.
+    return {number: signal.getsignal(number) for number in signal.valid_signals() - {signal.SIGALRM}}
 
 
 def _wakeup_fd() -> int:

@@ -137,6 +137,7 @@ class SignalHub:
         self._diverted_fd = _NO_FD
         self._reader: threading.Thread | None = None
         self._fork_hook_registered = False
+        self._forking = threading.local()
 
     def subscribe(self, subscriber: Subscriber) -> None:
         """Delivers the subscriber's signals to it from now on.
@@ -217,7 +218,11 @@ class SignalHub:
     def _take_wakeup_fd(self) -> None:
         self._drop_diverted_fd()
         if not self._fork_hook_registered:
-            os.register_at_fork(after_in_child=self._undo_in_child)
+            os.register_at_fork(
+                before=self._before_fork,
+                after_in_parent=self._after_fork_in_parent,
+                after_in_child=self._after_fork_in_child,
+            )
             self._fork_hook_registered = True
         read_fd, write_fd = os.pipe()
         os.set_blocking(write_fd, False)
@@ -279,9 +284,19 @@ class SignalHub:
         finally:
             os.close(read_fd)
 
-    def _undo_in_child(self) -> None:
+    def _before_fork(self) -> None:
+        # A child that is terminated right after the fork still has our handler: its signal would be lost to
+        # the child and look to the parent like one of its own.  Blocked, it waits until all is undone.
+        self._lock.acquire()
+        self._forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, self._handlers.keys())
+
+    def _after_fork_in_parent(self) -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._forking.mask)
+        self._lock.release()
+
+    def _after_fork_in_child(self) -> None:
         """Frees a forked child of all this: a signal to it must not look like one to the parent."""
-        self._lock = threading.RLock()  # the thread that held the old one may not exist here
+        self._lock = threading.RLock()  # the old one is held
         for handler in self._handlers.values():
             handler.restore()
         for fd in (self._write_fd, self._diverted_fd):
@@ -295,6 +310,7 @@ class SignalHub:
         self._handlers, self._subscribers, self._reader = {}, (), None
         self._read_fd = self._write_fd = self._diverted_fd = _NO_FD
         self._earlier_fd = _EarlierFd(_NO_FD)
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._forking.mask)
 
 
 def _replace_wakeup_fd(ours: int, earlier: int) -> bool:
