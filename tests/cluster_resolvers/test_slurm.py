@@ -1,0 +1,238 @@
+"""The Slurm resolver, on the environments of real jobs and on changed ones."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tf_preempt.cluster_resolvers import SlurmClusterResolver
+from tf_preempt.errors import ConfigError, SlurmError
+
+RECORDED = Path(__file__).parents[1] / "data" / "slurm_env"
+STEP = {
+    "SLURM_JOB_ID": "7",
+    "SLURM_STEP_ID": "0",
+    "SLURM_PROCID": "2",
+    "SLURM_NODEID": "1",
+    "SLURM_LOCALID": "0",
+    "SLURM_STEP_NUM_TASKS": "4",
+    "SLURM_STEP_NODELIST": "n[9-10]",
+    "SLURM_STEP_TASKS_PER_NODE": "2(x2)",
+    "SLURM_DISTRIBUTION": "block",
+    "SLURMD_NODENAME": "n10",
+}
+
+
+def steps(name):
+    """The tasks of each step of a recorded job, in the order of their ranks."""
+    tasks = json.loads((RECORDED / f"{name}.json").read_text(encoding="utf-8"))["tasks"]
+    found = {}
+    for environ in tasks.values():
+        if "SLURM_STEP_ID" in environ:
+            found.setdefault((environ["SLURM_JOB_ID"], environ["SLURM_STEP_ID"]), []).append(environ)
+    return [sorted(step, key=lambda environ: int(environ["SLURM_PROCID"])) for step in found.values()]
+
+
+def outside_steps():
+    return [
+        pytest.param(environ, id=f"{path.stem}-{name}")
+        for path in sorted(RECORDED.glob("*.json"))
+        for name, environ in json.loads(path.read_text(encoding="utf-8"))["tasks"].items()
+        if "SLURM_STEP_ID" not in environ
+    ]
+
+
+NAMES = sorted(path.stem for path in RECORDED.glob("*.json"))
+WITH_STEPS = [name for name in NAMES if steps(name) and name != "arbitrary"]
+
+
+def test_every_recorded_job_is_in_one_of_the_tests():
+    assert len(NAMES) == 31
+    assert sorted({*WITH_STEPS, "arbitrary", "batch_bare", "batch_no_srun"}) == NAMES
+    assert len(outside_steps()) == 29
+
+
+@pytest.mark.parametrize("name", WITH_STEPS)
+def test_each_task_of_a_real_job_finds_its_own_host_and_all_agree(name):
+    for step in steps(name):
+        resolvers = [SlurmClusterResolver(environ=dict(environ)) for environ in step]
+        clusters = [resolver.cluster_spec().as_dict() for resolver in resolvers]
+        assert clusters == [clusters[0]] * len(step)
+        assert len(set(clusters[0]["worker"])) == len(step) == int(step[0]["SLURM_STEP_NUM_TASKS"])
+        for rank, (environ, resolver) in enumerate(zip(step, resolvers, strict=True)):
+            assert resolver.get_task_info() == ("worker", rank)
+            assert clusters[0]["worker"][rank].split(":")[0] == environ["SLURMD_NODENAME"]
+            assert resolver.master() == f"grpc://{clusters[0]['worker'][rank]}"
+
+
+def test_arbitrary_distribution_over_several_nodes_is_refused_by_every_task():
+    (step,) = steps("arbitrary")
+    for environ in step:
+        with pytest.raises(SlurmError, match="SLURM_DISTRIBUTION='arbitrary' on 3 nodes"):
+            SlurmClusterResolver(environ=dict(environ))
+
+
+@pytest.mark.parametrize("environ", outside_steps())
+def test_outside_of_srun_one_task_is_a_cluster_of_one_and_several_are_an_error(environ):
+    ntasks = int(environ.get("SLURM_NTASKS", environ["SLURM_NNODES"]))
+    if ntasks == 1:
+        alone = SlurmClusterResolver(environ=dict(environ))
+        (address,) = alone.cluster_spec().as_dict()["worker"]
+        assert address.split(":")[0] == environ["SLURMD_NODENAME"]
+        assert alone.get_task_info() == ("worker", 0)
+        return
+    with pytest.raises(SlurmError, match=f"is for {ntasks} tasks.*do not exist") as caught:
+        SlurmClusterResolver(environ=dict(environ))
+    assert "srun python" in caught.value.hint
+
+
+def test_an_interactive_shell_on_a_login_node_is_localhost():
+    alone = SlurmClusterResolver(environ={"SLURM_JOB_ID": "7", "SLURM_NTASKS": "1", "SLURM_NODELIST": "n1"})
+    assert alone.cluster_spec().as_dict()["worker"][0].startswith("localhost:")
+
+
+def test_no_slurm_job_is_an_error():
+    with pytest.raises(SlurmError, match="SLURM_JOB_ID is not set"):
+        SlurmClusterResolver(environ={})
+
+
+@pytest.mark.parametrize(
+    ("name", "devices"),
+    [
+        ("gpus_per_node", ["0", "1", "0", "1"]),
+        ("gres_gpu2", ["0", "1", "0", "1"]),
+        ("gpus_per_task", ["0", "1", "0", "1"]),
+        ("gpus_per_node_bind_single", ["0", "1", "0", "1"]),
+        ("gpus_per_node_1task", ["0,1", "0,1"]),
+        ("gres_gpu1", ["0", "0"]),
+        ("n2_x2", [None] * 4),
+    ],
+)
+def test_gpus_of_real_jobs(name, devices):
+    (step,) = steps(name)
+    environs = [dict(environ) for environ in step]
+    for environ in environs:
+        SlurmClusterResolver(environ=environ)
+    assert [environ.get("CUDA_VISIBLE_DEVICES") for environ in environs] == devices
+
+
+@pytest.mark.parametrize("name", WITH_STEPS)
+def test_any_number_of_resolvers_and_calls_leave_the_same_environment(name):
+    for environ in map(dict, steps(name)[0]):
+        first = SlurmClusterResolver(environ=environ)
+        after, cluster = dict(environ), first.cluster_spec().as_dict()
+        for _ in range(2):
+            again = SlurmClusterResolver(environ=environ)
+            assert again.cluster_spec().as_dict() == first.cluster_spec().as_dict() == cluster
+            assert again.get_task_info() == first.get_task_info()
+        assert environ == after
+
+
+@pytest.mark.parametrize("visible", ["4,5,6,7", "GPU-a,GPU-b,GPU-c,GPU-d"])
+def test_a_list_is_divided_once_also_where_slurm_manages_no_gpus(visible):
+    environ = {**STEP, "SLURM_PROCID": "3", "SLURM_LOCALID": "1", "CUDA_VISIBLE_DEVICES": visible}
+    for _ in range(3):
+        SlurmClusterResolver(environ=environ)
+        assert environ["CUDA_VISIBLE_DEVICES"] == ",".join(visible.split(",")[2:])
+
+
+def test_a_new_step_that_inherits_the_mark_of_another_divides_its_own_list():
+    environ = {**STEP, "CUDA_VISIBLE_DEVICES": "0,1", "TF_PREEMPT_OWN_GPUS": "7.0.0:0,1"}
+    SlurmClusterResolver(environ=environ)
+    assert environ["CUDA_VISIBLE_DEVICES"] == "0"
+
+
+def test_the_environment_is_left_alone_on_request():
+    environ = {**STEP, "CUDA_VISIBLE_DEVICES": "0,1"}
+    SlurmClusterResolver(environ=environ, auto_set_gpu=False)
+    assert environ == {**STEP, "CUDA_VISIBLE_DEVICES": "0,1"}
+
+
+def test_the_division_of_gpus_is_logged_once(caplog):
+    environ = {**STEP, "CUDA_VISIBLE_DEVICES": "0,1"}
+    with caplog.at_level("INFO", logger="tf_preempt"):
+        SlurmClusterResolver(environ=environ)
+        SlurmClusterResolver(environ=environ)
+    assert [record.getMessage() for record in caplog.records] == [
+        "GPUs of rank 2 (local rank 0 on n10): CUDA_VISIBLE_DEVICES=0, its share of 0,1"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"gpus_per_node": 4}, "gpus_per_node=4 is more than SLURM_GPUS_ON_NODE=2"),
+        ({"gpus_per_task": 2}, "gpus_per_task=2 for up to 2 tasks"),
+        ({"jobs": {"worker": 5}}, "requests 5 tasks, but 4 were assigned"),
+        ({"jobs": {"worker": 3}}, "requests 3 tasks, but 4 were assigned"),
+        ({"tasks_per_node": 1}, r"tasks_per_node=1 does not match what Slurm started: \[2, 2\]"),
+        ({"tasks_per_node": {"n9": 3, "n10": 1}}, "does not match what Slurm started"),
+        ({"tasks_per_node": {"n9": 4}}, r"tasks_per_node is for the nodes \['n9'\]"),
+    ],
+)
+def test_asking_for_what_slurm_did_not_give_is_a_runtime_error(arguments, words):
+    with pytest.raises(RuntimeError, match=words) as caught:
+        SlurmClusterResolver(**arguments, environ={**STEP, "SLURM_GPUS_ON_NODE": "2"})
+    assert isinstance(caught.value, SlurmError)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"jobs": {"worker": -1}},
+        {"jobs": {"worker": 4.0}},
+        {"jobs": {"chief": 2, "worker": 2}},
+        {"tasks_per_node": 0},
+        {"tasks_per_node": "2"},
+        {"gpus_per_task": -1},
+        {"port_base": 0},
+    ],
+)
+def test_arguments_of_no_use_are_config_errors(arguments):
+    with pytest.raises(ConfigError, match=next(iter(arguments))):
+        SlurmClusterResolver(**arguments, environ=dict(STEP))
+
+
+def test_arguments_are_in_tensorflows_order():
+    resolver = SlurmClusterResolver({"worker": 4}, 8888, 2, 1, 2, False, "grpc+verbs", environ=dict(STEP))
+    assert resolver.cluster_spec().as_dict() == {"worker": ["n9:8888", "n9:8889", "n10:8888", "n10:8889"]}
+    assert resolver.master() == "grpc+verbs://n10:8888"
+    assert resolver.num_accelerators() == {"GPU": 1}
+
+
+@pytest.mark.parametrize("tasks_per_node", [2, {"n10": 2, "n9": 2}])
+def test_tasks_per_node_can_stand_in_for_slurms(tasks_per_node):
+    environ = {name: value for name, value in STEP.items() if name != "SLURM_STEP_TASKS_PER_NODE"}
+    resolver = SlurmClusterResolver(port_base=80, tasks_per_node=tasks_per_node, environ=environ)
+    assert resolver.cluster_spec().as_dict() == {"worker": ["n9:80", "n9:81", "n10:80", "n10:81"]}
+
+
+@pytest.mark.parametrize(
+    ("jobs", "tasks"),
+    [
+        ({"chief": 1, "worker": 3}, [("chief", 0), ("worker", 0), ("worker", 1), ("worker", 2)]),
+        ({"worker": 3, "chief": 1}, [("chief", 0), ("worker", 0), ("worker", 1), ("worker", 2)]),
+        ({"worker": 3, "evaluator": 1}, [("worker", 0), ("worker", 1), ("worker", 2), ("evaluator", 0)]),
+        ({"ps": 1, "worker": 3}, [("ps", 0), ("worker", 0), ("worker", 1), ("worker", 2)]),
+        ({"worker": 4, "ps": 0}, [("worker", 0), ("worker", 1), ("worker", 2), ("worker", 3)]),
+    ],
+)
+def test_ranks_are_given_to_the_chief_first_and_then_in_the_order_given(jobs, tasks):
+    told = {"SLURM_NODEID", "SLURM_LOCALID", "SLURMD_NODENAME"}
+    base = {name: value for name, value in STEP.items() if name not in told}
+    resolvers = [SlurmClusterResolver(jobs, environ={**base, "SLURM_PROCID": str(rank)}) for rank in range(4)]
+    assert [resolver.get_task_info() for resolver in resolvers] == tasks
+    hosts = [resolver.master().split("/")[-1].split(":")[0] for resolver in resolvers]
+    assert hosts == ["n9", "n9", "n10", "n10"]
+
+
+def test_a_job_without_gpus_has_no_accelerators():
+    assert SlurmClusterResolver(gpus_per_node=0, gpus_per_task=0, environ=dict(STEP)).num_accelerators() == {}
+
+
+def test_the_cluster_is_resolved_anew_at_each_call():
+    environ = dict(STEP)
+    resolver = SlurmClusterResolver(port_base=80, environ=environ)
+    environ["SLURM_STEP_NODELIST"] = "n[8,10]"
+    assert resolver.cluster_spec().as_dict()["worker"][0] == "n8:80"
