@@ -448,6 +448,33 @@ def test_forked_child_acts_on_its_signals_as_before_and_the_parent_does_not_hear
     assert result.stdout == f"[{status}] SIGUSR1 0\n", result.stderr
 
 
+_FORK_WINDOW = """
+import os
+import queue
+import signal
+
+from tf_preempt.termination import SignalWatcher, TerminationMonitor
+
+# Registered before the watcher's, so that the child gets its signal before the watcher's hook has run.
+os.register_at_fork(after_in_child=lambda: os.kill(os.getpid(), signal.SIGTERM))
+notices = queue.Queue()
+with TerminationMonitor([SignalWatcher(("SIGTERM", "SIGUSR1"))], notices.put):
+    pid = os.fork()
+    if not pid:
+        os._exit(99)
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    os.kill(os.getpid(), signal.SIGUSR1)
+    print(status, notices.get(timeout=10).source, notices.qsize())
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, ())
+"""
+
+
+def test_child_that_is_signalled_while_it_is_being_forked_gets_its_signal_and_the_parent_does_not(run_script):
+    result = run_script(_FORK_WINDOW)
+    assert result.rc == 0, result.stderr
+    assert result.stdout == f"{-signal.SIGTERM} SIGUSR1 0\n"
+
+
 _MULTIPROCESSING = """
 import multiprocessing
 import os
