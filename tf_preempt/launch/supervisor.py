@@ -1,0 +1,166 @@
+"""Runs a training program, and runs it again when it was preempted.
+
+The program says with its exit status that it wants to come back, and in the status file how far it got.  A
+signal to the supervisor itself means that this machine is going away or that somebody has had enough: the
+program gets it and may save, and then nothing is started again.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from tf_preempt.errors import CheckpointFormatError
+from tf_preempt.goodput.status_file import STATUS_FILE_VARIABLE, Status, StatusFile
+from tf_preempt.launch.inbox import Inbox, Signalled
+from tf_preempt.launch.process_tree import ProcessTree, check_command
+from tf_preempt.launch.restart_policy import Incarnation, RestartPolicy, Stop
+from tf_preempt.launch.tree_watch import Escalation, TreeWatch
+from tf_preempt.termination.exit_codes import describe, shell_status
+
+__all__ = ["Supervisor"]
+
+_STATUS_AFTER_CTRL_C = 130
+
+_logger = logging.getLogger("tf_preempt")
+
+
+class Supervisor:
+    """Starts a program as often as a policy says.
+
+    Example::
+
+        exit_code = Supervisor(["python", "train.py"], RestartPolicy(max_restarts=3)).run()
+
+    Args:
+        command: the program and its arguments.
+        policy: when to start it again.
+        environ: the program's environment; None: this process's.
+        stop_timeout_s: how many seconds the program may take to save and leave after a signal; then what is
+            left of it gets SIGTERM, and SIGKILL 15 seconds later.  More than a local cluster's, so that
+            one inside can end its workers in order.
+        clock: monotonic time in seconds.
+
+    Raises:
+        ConfigError: `command` is empty, or `stop_timeout_s` is negative.
+
+    Environment:
+        TF_PREEMPT_STATUS_FILE: set for the program; kept if it is set already.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        policy: RestartPolicy | None = None,
+        *,
+        environ: Mapping[str, str] | None = None,
+        stop_timeout_s: float = 90.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        Escalation(stop_timeout_s)
+        self._command = list(command)
+        self._policy = policy or RestartPolicy()
+        self._environ = dict(os.environ if environ is None else environ)
+        self._stop_timeout_s = stop_timeout_s
+        self._clock = clock
+        self._inbox = Inbox()
+
+    def run(self) -> int:
+        """Runs the program to its end, with restarts.
+
+        In the main thread it passes signals on to the program: SIGTERM, SIGINT and SIGHUP end the series
+        after the program has left, SIGUSR1 and SIGUSR2 do not.
+
+        Returns:
+            The exit status to leave with, 0 to 255.
+
+        Raises:
+            ConfigError: the command is empty.
+            LaunchError: the program cannot be started; ``__cause__`` has the OSError.
+        """
+        check_command(self._command, environ=self._environ)
+        private_dir = None
+        if not self._environ.get(STATUS_FILE_VARIABLE):
+            private_dir = tempfile.mkdtemp(prefix="tf_preempt-")
+            self._environ[STATUS_FILE_VARIABLE] = os.path.join(private_dir, "status.json")
+        try:
+            with self._inbox:
+                return self._run_until_stopped(StatusFile(self._environ[STATUS_FILE_VARIABLE]))
+        finally:
+            if private_dir is not None:
+                del self._environ[STATUS_FILE_VARIABLE]
+                shutil.rmtree(private_dir, ignore_errors=True)
+
+    def _run_until_stopped(self, status_file: StatusFile) -> int:
+        history: list[Incarnation] = []
+        while True:
+            incarnation, signum = self._run_once(status_file)
+            history.append(incarnation)
+            if signum is not None:
+                return self._leave(incarnation.returncode, signum)
+            decision = self._policy.decide(history)
+            if isinstance(decision, Stop):
+                _logger.info("not restarting: %s", decision.reason)
+                return decision.exit_code
+            _logger.info(
+                "restarting in %.1f s (restart %d of %d): %s",
+                decision.delay_s,
+                len(history),
+                self._policy.max_restarts,
+                decision.reason,
+            )
+            signum = self._wait_for_ending_signal(decision.delay_s)
+            if signum is not None:
+                code = _STATUS_AFTER_CTRL_C if signum == signal.SIGINT else incarnation.returncode
+                return self._leave(code, signum)
+
+    def _run_once(self, status_file: StatusFile) -> tuple[Incarnation, int | None]:
+        """One life of the program, and the signal that asked us to end meanwhile."""
+        _remove_if_there(status_file.path)
+        tree = ProcessTree(self._command, environ=self._environ)
+        try:
+            watch = TreeWatch([tree], self._inbox, stop_timeout_s=self._stop_timeout_s, clock=self._clock)
+            watch.wait()
+        finally:
+            tree.kill()  # nothing is left after an ordinary end; this is for the others
+        incarnation = Incarnation(returncode=tree.wait(), status=_read_status(status_file))
+        return incarnation, watch.ending_signal or self._wait_for_ending_signal(0.0)
+
+    def _wait_for_ending_signal(self, timeout_s: float) -> int | None:
+        """The next signal that asks us to end; None: none comes.  Others have nobody to go to."""
+        deadline = self._clock() + timeout_s
+        while message := self._inbox.get(max(0.0, deadline - self._clock())):
+            if isinstance(message, Signalled) and message.signum in TreeWatch.ENDING_SIGNALS:
+                return message.signum
+        return None
+
+    def _leave(self, returncode: int, signum: int) -> int:
+        _logger.info(
+            "not restarting: this process was told to end by %s; the program's %s",
+            signal.Signals(signum).name,
+            describe(returncode),
+        )
+        return shell_status(returncode)
+
+
+def _read_status(status_file: StatusFile) -> Status | None:
+    try:
+        return status_file.read()
+    except (CheckpointFormatError, OSError) as error:
+        _logger.warning("progress of the program is not known: %s", error)
+        return None
+
+
+def _remove_if_there(path: str) -> None:
+    """So that what is found after the program has ended is what this life of it wrote."""
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        _logger.warning("cannot remove the status file of the life before: %s", error)
