@@ -35,7 +35,8 @@ def auto(resolver: Any = None) -> tf.distribute.Strategy:
     Raises:
         UnsupportedStrategyError: the cluster has parameter servers, or this task does not train.
         ConfigError: TensorFlow was used before a multi-worker strategy could be set up.
-        ClusterConfigError: what describes the cluster is wrong (from the resolver).
+        ClusterConfigError: ``TF_CONFIG`` is wrong (from ``cluster_resolvers.auto()``).
+        SlurmError: Slurm's variables are wrong (from ``cluster_resolvers.auto()``).
     """
     if resolver is None:
         from tf_preempt import cluster_resolvers

@@ -68,18 +68,32 @@ class ResumableInputMixin:
             A ``tf.distribute.DistributedDataset``.
 
         Raises:
-            ConfigError: policy FILE was asked for, and there are fewer files than workers.
-            ValueError: the data set is not batched (TensorFlow's own error).
+            ConfigError: the data set is not batched; or policy FILE was asked for, and there are fewer files
+                than workers.
+            ValueError: a batch cannot be divided (TensorFlow's own error).
             InternalsChangedError: TensorFlow's private names have changed.
         """
         replicas_here = len(self.extended.worker_devices)  # type: ignore[attr-defined]
         workers = self.num_replicas_in_sync // replicas_here  # type: ignore[attr-defined]
         if isinstance(dataset, tf.data.Dataset) and tf.executing_eagerly():
+            if workers * replicas_here > 1:
+                _check_batched(dataset)
             if workers > 1:
                 dataset = _with_working_shards(dataset, workers)
             if options is None and replicas_here == 1:
                 return _tf_internals.distributed_dataset(self, dataset, _saveable_options())
         return super().experimental_distribute_dataset(dataset, options)  # type: ignore[misc]
+
+
+def _check_batched(dataset: tf.data.Dataset) -> None:
+    specs = tf.nest.flatten(dataset.element_spec)
+    scalars = [spec for spec in specs if isinstance(spec, tf.TensorSpec) and spec.shape.rank == 0]
+    if scalars:
+        raise errors.ConfigError(
+            f"the data set's elements hold scalars ({scalars[0]}): expected batches, which are divided over "
+            "the replicas along their first axis.",
+            hint="call dataset.batch with the global batch size before the data set is distributed.",
+        )
 
 
 def _saveable_options() -> tf.distribute.InputOptions:

@@ -14,8 +14,9 @@ from tf_preempt.strategies.keras_compat import KerasReduceMixin
 
 _ours: weakref.WeakSet[MultiWorkerMirroredStrategy] = weakref.WeakSet()
 
-# How TensorFlow says that its runtime already runs, so that this process cannot join a cluster any more.
-_TOO_LATE = "must be configured at program startup"
+# How TensorFlow says that this process cannot join a cluster any more.
+_RUNTIME_RUNS = "must be configured at program startup"
+_IN_ANOTHER_CLUSTER = "Collective ops are already configured"
 
 
 class MultiWorkerMirroredStrategy(
@@ -63,16 +64,23 @@ class MultiWorkerMirroredStrategy(
         )
         try:
             super().__init__(cluster_resolver, communication_options)
-        except RuntimeError as error:
-            if _TOO_LATE not in str(error):
-                raise
-            raise errors.ConfigError(
-                "MultiWorkerMirroredStrategy was constructed after TensorFlow had set up its devices: "
-                "expected no tensor, data set, model or list of logical devices before it.",
-                hint="construct the strategy right after `import tensorflow`, before anything else; "
-                "one process can join one cluster only.",
-            ) from error
+        except (RuntimeError, ValueError) as error:
+            if _RUNTIME_RUNS in str(error):
+                raise _too_late("after TensorFlow had set up its devices") from error
+            if _IN_ANOTHER_CLUSTER in str(error):
+                raise _too_late(
+                    "in a process that is already set up for another cluster, or for none"
+                ) from error
+            raise
         _ours.add(self)
+
+
+def _too_late(when: str) -> errors.ConfigError:
+    return errors.ConfigError(
+        f"MultiWorkerMirroredStrategy was constructed {when}: expected no tensor, data set, model, other "
+        "strategy or list of logical devices before it.",
+        hint="construct it right after `import tensorflow`, before anything else, and once per process.",
+    )
 
 
 def _check_argument(name: str, value: Any, expected: type) -> None:
