@@ -157,9 +157,14 @@ def test_a_port_base_without_room_is_refused(port_base):
     ("reserved", "ports"),
     [((12_000, 12_001), [12_000, 12_001, 12_000]), ((7, 8, 9, 10), [7, 8, 9])],
 )
-def test_reserved_ports_come_first(reserved, ports):
+def test_reserved_ports_come_before_derived_ones(reserved, ports):
     job = step((2, 1), resv_ports=reserved)
-    assert choose_ports(job, place_ranks(job), 8888) == ports
+    assert choose_ports(job, place_ranks(job)) == ports
+
+
+def test_a_port_base_wins_over_reserved_ports():
+    job = step((2, 1), resv_ports=(12_000, 12_001))
+    assert choose_ports(job, place_ranks(job), 8888) == [8888, 8889, 8888]
 
 
 def test_too_few_reserved_ports_are_refused():

@@ -160,7 +160,8 @@ def _text(value: object) -> str:
 def choose_ports(job: SlurmJob, placements: Sequence[Placement], port_base: int | None = None) -> list[int]:
     """Chooses the port at which each task listens.
 
-    Ports that Slurm reserved for the step (``srun --resv-ports``) come first, then `port_base`, then ports
+    `port_base` is obeyed where it is given.  Else ports that Slurm reserved for the step are taken
+    (``srun --resv-ports=N``; where slurm.conf has ``MpiParams=ports=`` steps get them unasked), else ports
     derived from the numbers of job and step, such that the jobs on a node do not meet.  Reserved and
     derived ports count by global rank, where there are enough, because two nodes can be one host (several
     slurmd on a machine).
@@ -179,8 +180,6 @@ def choose_ports(job: SlurmJob, placements: Sequence[Placement], port_base: int 
             ports to derive.
     """
     most_on_a_node = max(placement.local_rank for placement in placements) + 1
-    if job.resv_ports:
-        return _reserved_ports(job, placements, most_on_a_node)
     if port_base is not None:
         last = 65_536 - most_on_a_node
         if not 1 <= port_base <= last:
@@ -189,10 +188,12 @@ def choose_ports(job: SlurmJob, placements: Sequence[Placement], port_base: int 
                 hint="Leave port_base out to have ports derived from the job's number.",
             )
         return [port_base + placement.local_rank for placement in placements]
+    if job.resv_ports:
+        return _reserved_ports(job, placements, most_on_a_node)
     if len(placements) > DERIVED_PORTS:
         raise SlurmError(
             f"{len(placements)} tasks are more than the {DERIVED_PORTS} ports to derive from.",
-            hint="Reserve ports with `srun --resv-ports`, or pass port_base=.",
+            hint="Reserve ports with `srun --resv-ports=N`, or pass port_base=.",
         )
     first = (job.job_id + _STEP_STRIDE * (job.step_id or 0)) * _PORT_STRIDE
     return [FIRST_DERIVED_PORT + (first + rank) % DERIVED_PORTS for rank in range(len(placements))]
@@ -206,5 +207,5 @@ def _reserved_ports(job: SlurmJob, placements: Sequence[Placement], most_on_a_no
         return [reserved[placement.local_rank] for placement in placements]
     raise SlurmError(
         f"SLURM_STEP_RESV_PORTS has {len(reserved)} ports, but up to {most_on_a_node} tasks run on a node.",
-        hint=f"Reserve enough: `srun --resv-ports={most_on_a_node}`, or leave the option out.",
+        hint=f"Reserve enough: `srun --resv-ports={most_on_a_node}`, or pass port_base=.",
     )

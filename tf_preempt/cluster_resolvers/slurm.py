@@ -38,7 +38,7 @@ class SlurmClusterResolver(ClusterResolverBase):
         jobs: job names to numbers of tasks, together as many as the step has; by default all are workers.
             Ranks are given to the chief first and then in the order of the mapping.
         port_base: port of the first task on each node, the node's other tasks take the next ones; by default
-            derived from the numbers of job and step.  Ports that Slurm reserved (``--resv-ports``) go first.
+            those that Slurm reserved (``--resv-ports``), or else derived from the numbers of job and step.
         gpus_per_node: number of GPUs on each node; by default what Slurm says.
         gpus_per_task: number of GPUs for each task; by default the node's, divided by the tasks on it.
         tasks_per_node: number of tasks on each node, or on each by name; by default what Slurm says.

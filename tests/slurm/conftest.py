@@ -1,0 +1,86 @@
+"""A private Slurm of three nodes for the tests in this folder, started once and stopped at the end."""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+SANDBOX = Path(__file__).with_name("slurm_sandbox.py")
+REPOSITORY = Path(__file__).parents[2]
+
+
+class Cluster:
+    """A running sandbox and its client commands."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._environ = {
+            **os.environ,
+            "SLURM_SANDBOX_DIR": str(directory),
+            "PYTHONPATH": os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")]),
+        }
+
+    def verb(self, *words, timeout_s=60) -> subprocess.CompletedProcess:
+        return subprocess.run(
+            [sys.executable, str(SANDBOX), *words],
+            env=self._environ,
+            timeout=timeout_s,
+            check=False,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+        )
+
+    def scontrol(self, *words) -> subprocess.CompletedProcess:
+        """`scontrol` directly: it is asked hundreds of times."""
+        return subprocess.run(
+            ["scontrol", *words],
+            env={**self._environ, "SLURM_CONF": str(self._directory / "etc" / "slurm.conf")},
+            timeout=20,
+            check=False,
+            text=True,
+            capture_output=True,
+        )
+
+    def client(self, *words, timeout_s=60) -> str:
+        """Standard output of a Slurm command, which has to succeed."""
+        done = self.verb("exec", *words, timeout_s=timeout_s)
+        assert done.returncode == 0, f"{words} left with {done.returncode}:\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+
+@contextlib.contextmanager
+def running(*options):
+    """A Slurm of the nodes n9, n10 and n11, stopped at the end."""
+    # Slurm's sockets lie in this directory, and a socket's path is short: pytest's own is too long.
+    parent = Path(tempfile.mkdtemp(prefix="tfp-"))
+    parent.chmod(0o755)  # munged wants every directory above its socket to be passable for all
+    cluster = Cluster(parent / "s")
+    started = cluster.verb("start", "--nodes", "3", "--prefix", "n", "--first", "9", *options)
+    try:
+        assert started.returncode == 0, (
+            f"No Slurm to test with (Debian: apt-get install slurm-wlm munge):\n{started.stderr}"
+        )
+        yield cluster
+    finally:
+        stopped = cluster.verb("stop")
+        shutil.rmtree(parent, ignore_errors=True)
+    assert stopped.returncode == 0, stopped.stderr
+
+
+@pytest.fixture(scope="session")
+def slurm():
+    with running() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def slurm_that_reserves_ports():
+    """With MpiParams, steps get ports without asking: one more than the tasks on a node."""
+    with running("--extra-conf", "MpiParams=ports=12000-12099") as cluster:
+        yield cluster
