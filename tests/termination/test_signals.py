@@ -169,14 +169,15 @@ def test_handler_installed_after_ours_is_left_in_place():
         signal.signal(signal.SIGTERM, original)
 
 
-def test_later_handler_that_calls_ours_still_reaches_the_earlier_one(handled):
+@pytest.mark.parametrize("call", [lambda close: close(), _in_thread], ids=["main thread", "other thread"])
+def test_later_handler_that_calls_ours_still_reaches_the_earlier_one(call, handled):
     users = signal.getsignal(signal.SIGTERM)
     watcher = SignalWatcher()
     ours = signal.getsignal(signal.SIGTERM)
     signal.signal(signal.SIGTERM, lambda *args: ours(*args))
     _send()
     assert handled == [signal.SIGTERM]
-    watcher.close()
+    call(watcher.close)
     _send()
     assert handled == [signal.SIGTERM] * 2
     with SignalWatcher() as second:  # on top of a handler that calls our first one
@@ -391,6 +392,8 @@ def child(ready_fd, with_handler):
         assert callable(signal.getsignal(signal.SIGTERM)), "the user's handler is lost"
     else:
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert watcher.poll() is None, "the parent's signals can be taken away"
+    assert watcher.fileno() is None
     watcher.close()
     monitor.close()
     with SignalWatcher(("SIGUSR2",)) as own:  # the child can watch on its own
