@@ -133,7 +133,7 @@ def _exit_status(error: TfPreemptError) -> int:
         return USAGE
     if isinstance(error, LaunchError) and isinstance(error.__cause__, FileNotFoundError):
         return _NOT_FOUND
-    if isinstance(error, LaunchError) and isinstance(error.__cause__, OSError):
+    if isinstance(error, LaunchError) and isinstance(error.__cause__, PermissionError):
         return _NOT_EXECUTABLE
     return PERMANENT
 
