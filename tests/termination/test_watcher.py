@@ -123,6 +123,31 @@ def test_descriptor_that_is_not_readable_is_not_polled():
     assert piped.polls == 0
 
 
+def test_news_from_a_descriptor_do_not_make_others_be_polled_early():
+    notices = queue.Queue()
+    piped, polled = _Piped(), _Polled(*[None] * 5)
+    with TerminationMonitor([polled, piped], notices.put, poll_interval_s=_NEVER_S):
+        for letter in "abcd":
+            piped.put(letter)
+            assert _sources(notices, 1) == [letter]
+    assert not polled.exhausted.is_set()
+    assert len(polled._answers) == 4
+
+
+def test_wake_up_by_the_close_of_a_forked_copy_is_used_up():
+    readings = queue.Queue()
+
+    def clock():
+        readings.put(None)
+        return 0.0
+
+    with TerminationMonitor([_Piped()], print, clock=clock) as monitor:
+        os.write(monitor._wake_fd, b"\0")  # what close() does in a child, which shares the pipe
+        with pytest.raises(queue.Empty):
+            for _ in range(100):
+                readings.get(timeout=0.2)
+
+
 def test_watcher_that_raises_goes_on_and_is_logged_once(caplog):
     notices = queue.Queue()
     watcher = _Polled(OSError("first"), ValueError("second"), _notice("a"))
