@@ -138,7 +138,7 @@ def test_a_wait_is_never_endless(monkeypatch: pytest.MonkeyPatch, timeout_s: flo
         (lambda: _tf_internals.serialize_iterator(object()), "_iterator_resource"),
         (lambda: _tf_internals.local_values(object()), "_value"),
         (lambda: _tf_internals.dataset_inputs(object()), "_inputs"),
-        (lambda: _tf_internals.dataset_function_ops(object()), "_functions"),
+        (lambda: list(_tf_internals.dataset_function_ops(object())), "_functions"),
     ],
 )
 def test_a_name_that_is_gone_is_named_with_the_version(

@@ -3,6 +3,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -194,6 +196,24 @@ def test_sources_without_files(make: Callable[[], tf.data.Dataset]) -> None:
     assert (found.reads_files, found.files) == (False, None)
 
 
+@tf.function
+def inner_shuffle(x: tf.Tensor) -> tf.Tensor:
+    return tf.random.shuffle(tf.range(x))
+
+
+def keras_arrays(shuffle: bool) -> tf.data.Dataset:
+    """The data set that Keras makes of the arrays that ``fit`` is given."""
+    found: list[tf.data.Dataset] = []
+    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+    distribute = strategy.experimental_distribute_dataset
+    strategy.experimental_distribute_dataset = lambda dataset: found.append(dataset) or distribute(dataset)
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+    model.fit(np.zeros((4, 1)), np.zeros((4, 1)), batch_size=2, shuffle=shuffle, verbose=0)
+    return found[0]
+
+
 def list_files(directory: Any, **arguments: Any) -> tf.data.Dataset:
     (directory / "a.txt").touch()
     return tf.data.TextLineDataset(tf.data.Dataset.list_files(str(directory / "*.txt"), **arguments))
@@ -207,6 +227,11 @@ def list_files(directory: Any, **arguments: Any) -> tf.data.Dataset:
         (lambda _: tf.data.Dataset.range(8).shuffle(8, seed=3, reshuffle_each_iteration=False), False),
         (lambda _: tf.data.Dataset.range(8).batch(2), False),
         (lambda _: tf.data.Dataset.zip((tf.data.Dataset.range(8), tf.data.Dataset.random())), True),
+        (lambda _: tf.data.Dataset.range(1).map(lambda _: tf.random.shuffle([1, 2])), True),
+        (lambda _: tf.data.Dataset.range(1).map(lambda x: inner_shuffle(x)), True),
+        (lambda _: tf.data.Dataset.range(1).map(lambda _: tf.random.shuffle([1, 2], seed=7)), False),
+        (lambda _: keras_arrays(shuffle=True), True),
+        (lambda _: keras_arrays(shuffle=False), False),
         (lambda path: list_files(path), True),
         (lambda path: list_files(path, seed=4), False),
         (lambda path: list_files(path, shuffle=False), False),

@@ -328,18 +328,23 @@ def walk_dataset(dataset: tf.data.Dataset) -> Iterator[tf.data.Dataset]:
         waiting += dataset_inputs(one) + ([] if names is None else [names])
 
 
-def dataset_function_ops(dataset: tf.data.Dataset) -> frozenset[str]:
-    """Types of the ops inside the functions of one data set (of ``map``, ``interleave``, …), nested ones too.
+def dataset_function_ops(dataset: tf.data.Dataset) -> Iterator[tf.Operation]:
+    """The ops inside the functions of one data set (of ``map``, ``interleave``, …), nested ones too.
+
+    Looks at the graphs in place: as GraphDefs, arrays that they captured would be copied each time.
 
     Raises:
         InternalsChangedError: TensorFlow's private names have changed.
     """
-    found: set[str] = set()
     for wrapper in _attribute(dataset, "_functions", "Dataset")():
-        graph = _attribute(wrapper, "function", "StructuredFunctionWrapper").graph.as_graph_def()
-        found.update(node.op for node in graph.node)
-        found.update(node.op for function in graph.library.function for node in function.node_def)
-    return frozenset(found)
+        function = _attribute(wrapper, "function", "StructuredFunctionWrapper")
+        yield from _ops_in(_attribute(function, "graph", "ConcreteFunction"))
+
+
+def _ops_in(graph: Any) -> Iterator[tf.Operation]:
+    yield from graph.get_operations()
+    for function in _attribute(graph, "_functions", "FuncGraph").values():
+        yield from _ops_in(_attribute(function, "graph", "AtomicFunction"))
 
 
 def dataset_file_names(dataset: tf.data.Dataset) -> tf.data.Dataset | None:
@@ -349,6 +354,15 @@ def dataset_file_names(dataset: tf.data.Dataset) -> tf.data.Dataset | None:
 
 
 def is_unseeded(dataset: tf.data.Dataset) -> bool:
-    """Says whether this very data set is a shuffle or random source that differs between processes."""
+    """Says whether this very data set orders elements in a way that differs between processes.
+
+    A shuffle, a random source, or a function that shuffles a tensor of indices, as Keras does for arrays.
+
+    Raises:
+        InternalsChangedError: TensorFlow's private names have changed.
+    """
     seeds = [getattr(dataset, name, None) for name in ("_seed", "_seed2")]
-    return all(isinstance(seed, tf.Tensor) and int(seed) == 0 for seed in seeds)
+    if all(isinstance(seed, tf.Tensor) and int(seed) == 0 for seed in seeds):
+        return True
+    shuffles = [op for op in dataset_function_ops(dataset) if op.type == "RandomShuffle"]
+    return any(op.get_attr("seed") == 0 and op.get_attr("seed2") == 0 for op in shuffles)

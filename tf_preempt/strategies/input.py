@@ -35,8 +35,8 @@ _READER_OPS = (
 )
 
 _SEED_HINT = (
-    "give every shuffle a seed, or call tf.random.set_seed with one number on all workers before the data "
-    "set is built, or call dataset.shard(workers, index) before the shuffle and set auto_shard_policy OFF."
+    "call keras.utils.set_random_seed (or tf.random.set_seed) with one number on all workers before the data "
+    "set is built or `fit` is called, or give every shuffle a seed; for arrays, shuffle=False works too."
 )
 _FILES_HINT = (
     "write at least one file per worker, or set options.experimental_distribute.auto_shard_policy = "
@@ -196,7 +196,7 @@ def _file_name_sources(node: tf.data.Dataset) -> list[tf.data.Dataset]:
     names = _tf_internals.dataset_file_names(node)
     if names is not None:
         return [names]
-    if any(op.startswith(_READER_OPS) for op in _tf_internals.dataset_function_ops(node)):
+    if any(op.type.startswith(_READER_OPS) for op in _tf_internals.dataset_function_ops(node)):
         return _tf_internals.dataset_inputs(node)
     return []
 
