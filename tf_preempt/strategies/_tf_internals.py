@@ -366,3 +366,20 @@ def is_unseeded(dataset: tf.data.Dataset) -> bool:
         return True
     shuffles = [op for op in dataset_function_ops(dataset) if op.type == "RandomShuffle"]
     return any(op.get_attr("seed") == 0 and op.get_attr("seed2") == 0 for op in shuffles)
+
+
+def count_reshuffles(dataset: tf.data.Dataset) -> int:
+    """Shuffles in a pipeline that give another order at each iteration; not those that its functions build.
+
+    Raises:
+        InternalsChangedError: TensorFlow's private names have changed.
+    """
+    return sum(bool(getattr(one, "_reshuffle_each_iteration", False)) for one in walk_dataset(dataset))
+
+
+def undistributed(dataset: Any) -> tf.data.Dataset | None:
+    """The data set that was distributed; a plain one itself; None if there was none (a function gave it)."""
+    if isinstance(dataset, tf.data.Dataset):
+        return dataset
+    found = getattr(dataset, "_original_dataset", None)
+    return found if isinstance(found, tf.data.Dataset) else None
