@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import collections
 import logging
 import os
 import queue
@@ -144,8 +145,7 @@ def test_wake_up_by_the_close_of_a_forked_copy_is_used_up():
     with TerminationMonitor([_Piped()], print, clock=clock) as monitor:
         os.write(monitor._wake_fd, b"\0")  # what close() does in a child, which shares the pipe
         with pytest.raises(queue.Empty):
-            for _ in range(100):
-                readings.get(timeout=0.2)
+            collections.deque((readings.get(timeout=0.2) for _ in range(100)), maxlen=0)
 
 
 def test_watcher_that_raises_goes_on_and_is_logged_once(caplog):
