@@ -41,7 +41,7 @@ test-exhaustive: $(INSTALLED_TEST) ## Run the long versions of tests, too
 lint: types ## Check style, types, formatting and the directions of imports
 	@$(BIN)/python -m ruff check .
 	@$(BIN)/python -m ruff format --check .
-	@$(BIN)/lint-imports
+	@$(BIN)/lint-imports --no-logo
 
 types: $(INSTALLED_LINT) ## Check types
 	@$(BIN)/python -m mypy
