@@ -57,14 +57,14 @@ def test_reads_every_recorded_process(name, environ):
 
 
 def test_reads_the_step_and_not_the_job():
-    job = SlurmJob.from_environ({**STEP, "SLURM_NODELIST": "n[1-99]", "SLURM_NTASKS": "99"})
+    job = SlurmJob.from_environ({**STEP, "SLURM_NODELIST": "n[1-99]", "SLURM_JOB_NUM_NODES": "99"})
     assert (job.nodes, job.ntasks) == (("n9", "n10"), 3)
 
 
 @pytest.mark.parametrize(
     ("change", "attribute", "value"),
     [
-        ({"SLURM_DISTRIBUTION": "cyclic:block,NoPack"}, "distribution", "cyclic"),
+        ({"SLURM_DISTRIBUTION": "Cyclic:block,NoPack"}, "distribution", "cyclic"),
         ({"SLURM_DISTRIBUTION": None}, "distribution", ""),
         ({"SLURM_DIST_PLANESIZE": "4"}, "plane_size", 4),
         ({"SLURM_GTIDS": "0,3,4"}, "gtids", (0, 3, 4)),
@@ -72,6 +72,7 @@ def test_reads_the_step_and_not_the_job():
         ({"SLURM_RESTART_COUNT": "0"}, "restart_count", 0),
         ({"SLURM_STEP_ID": None, "SLURM_STEPID": "5"}, "step_id", 5),
         ({"SLURM_STEP_ID": "4294967290"}, "step_id", None),
+        ({"SLURMD_NODENAME": "n8"}, "step_id", None),
         ({"SLURM_STEP_GPUS": "0,3"}, "step_gpus", ("0", "3")),
         ({"SLURM_GPUS_ON_NODE": "4"}, "gpus_on_node", 4),
         ({"CUDA_VISIBLE_DEVICES": ""}, "cuda_visible_devices", ""),
@@ -94,7 +95,7 @@ def test_reads_a_variable(change, attribute, value):
     [
         ({"SLURM_STEP_NUM_TASKS": "4", "SLURM_NTASKS_PER_NODE": "2"}, (2, 2)),
         ({"SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "1"}, (1, 1)),
-        ({"SLURM_STEP_NODELIST": "n9"}, (3,)),
+        ({"SLURM_STEP_NODELIST": "n10"}, (3,)),
         ({}, None),
     ],
 )
@@ -125,6 +126,8 @@ def test_without_the_steps_own_counts(change, tasks_per_node):
         ({"SLURM_STEP_TASKS_PER_NODE": "2"}, ["[2]", "1 nodes", "has 2", "n9,n10"]),
         ({"SLURM_STEP_TASKS_PER_NODE": "2(x2)"}, ["[2, 2]", "add up to 4", "has 3"]),
         ({"SLURM_STEP_TASKS_PER_NODE": None, "SLURM_NTASKS_PER_NODE": "2"}, ["[2, 2]", "add up to 4"]),
+        ({"SLURM_NTASKS": "1"}, ["SLURM_NTASKS=1", "SLURM_STEP_NUM_TASKS=3", "unset ${!SLURM_STEP_@}"]),
+        ({"SLURM_NNODES": "3", "SLURM_STEP_NUM_NODES": "2"}, ["SLURM_NNODES=3", "SLURM_STEP_NUM_NODES=2"]),
         ({"SLURM_DIST_PLANESIZE": "0"}, ["SLURM_DIST_PLANESIZE='0'", "at least 1"]),
         ({"SLURM_RESTART_COUNT": "one"}, ["SLURM_RESTART_COUNT='one'"]),
         ({"SLURM_GPUS_ON_NODE": "all"}, ["SLURM_GPUS_ON_NODE='all'"]),

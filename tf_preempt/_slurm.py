@@ -6,6 +6,8 @@ This is the one module that knows the names of Slurm's variables.  Not all of th
   ``SLURM_STEP_ID`` (and ``salloc``'s interactive shell has one too, with a number that is reserved).
 * In a step on part of the allocation ``SLURM_NODELIST`` is still the whole job's, so that the step's own
   variables are read.
+* A job that was submitted from inside a step, for example from ``srun --pty bash``, inherits that step's
+  ``SLURM_STEP_*`` until its own ``srun`` replaces them.
 * ``SLURM_DISTRIBUTION`` is absent under a plain ``srun``, and can have a second part about sockets and cores
   (``block:cyclic,nopack``), which does not move a task to another node.
 * ``SLURM_RESTART_COUNT`` is unset in the first run (Slurm 22.05), or 0 (newer versions).
@@ -127,10 +129,11 @@ class SlurmJob:
 
         Environment:
             SLURM_JOB_ID, SLURM_STEP_ID, SLURM_PROCID, SLURM_NODEID, SLURM_LOCALID, SLURM_GTIDS,
-            SLURMD_NODENAME, SLURM_STEP_NUM_TASKS, SLURM_STEP_NODELIST, SLURM_STEP_TASKS_PER_NODE,
-            SLURM_STEP_RESV_PORTS, SLURM_STEP_GPUS, SLURM_GPUS_ON_NODE, CUDA_VISIBLE_DEVICES,
-            SLURM_DISTRIBUTION, SLURM_DIST_PLANESIZE, SLURM_RESTART_COUNT; as second choice SLURM_NTASKS,
-            SLURM_NPROCS, SLURM_NTASKS_PER_NODE, SLURM_JOB_NODELIST, SLURM_NODELIST.
+            SLURMD_NODENAME, SLURM_STEP_NUM_TASKS, SLURM_STEP_NUM_NODES, SLURM_STEP_NODELIST,
+            SLURM_STEP_TASKS_PER_NODE, SLURM_STEP_RESV_PORTS, SLURM_STEP_GPUS, SLURM_GPUS_ON_NODE,
+            CUDA_VISIBLE_DEVICES, SLURM_DISTRIBUTION, SLURM_DIST_PLANESIZE, SLURM_RESTART_COUNT; as second
+            choice or check SLURM_NTASKS, SLURM_NPROCS, SLURM_NNODES, SLURM_NTASKS_PER_NODE,
+            SLURM_JOB_NODELIST, SLURM_NODELIST.
         """
         variables = _Variables(environ)
         job_id = variables.integer("SLURM_JOB_ID", minimum=1)
@@ -140,7 +143,7 @@ class SlurmJob:
                 hint="Start the program with srun or sbatch, or use tf_preempt.cluster_resolvers.auto().",
             )
         step_id = variables.integer("SLURM_STEP_ID", "SLURM_STEPID")
-        if step_id is not None and step_id >= _FIRST_RESERVED_STEP:
+        if step_id is not None and (step_id >= _FIRST_RESERVED_STEP or _is_inherited(variables)):
             step_id = None
         layout = _step_layout(variables) if step_id is not None else _job_layout(variables)
         return cls(
@@ -164,6 +167,24 @@ class SlurmJob:
         )
 
 
+def _is_inherited(variables: _Variables) -> bool:
+    """Whether the step's variables are those of another job's step: this process is on none of its nodes."""
+    nodename, nodes = variables.text("SLURMD_NODENAME"), variables.hosts("SLURM_STEP_NODELIST")
+    return nodename is not None and bool(nodes) and nodename not in nodes
+
+
+def _refuse_other_size(variables: _Variables) -> None:
+    """The step's size is given twice, and differs where one of the two is of another step or job."""
+    for own, steps in (("SLURM_NTASKS", "SLURM_STEP_NUM_TASKS"), ("SLURM_NNODES", "SLURM_STEP_NUM_NODES")):
+        first, second = variables.integer(own), variables.integer(steps)
+        if first is not None and second is not None and first != second:
+            raise SlurmError(
+                f"{own}={first}, but {steps}={second}: one of them belongs to another step or job.",
+                hint="Start the program with srun, without --preserve-env.  A batch script that is submitted "
+                "from inside a step inherits that step's variables: `unset ${!SLURM_STEP_@}` drops them.",
+            )
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Layout:
     procid: int
@@ -174,6 +195,7 @@ class _Layout:
 
 def _step_layout(variables: _Variables) -> _Layout:
     """Tasks and nodes of the step that this task belongs to."""
+    _refuse_other_size(variables)
     procid = variables.integer("SLURM_PROCID")
     ntasks = variables.integer("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", minimum=1)
     nodes = variables.hosts("SLURM_STEP_NODELIST")

@@ -223,6 +223,8 @@ def test_ranks_are_given_to_the_chief_first_and_then_in_the_order_given(jobs, ta
     base = {name: value for name, value in STEP.items() if name not in told}
     resolvers = [SlurmClusterResolver(jobs, environ={**base, "SLURM_PROCID": str(rank)}) for rank in range(4)]
     assert [resolver.get_task_info() for resolver in resolvers] == tasks
+    assert {resolver.cluster_spec().num_tasks("worker") for resolver in resolvers} == {jobs["worker"]}
+    assert {len(resolver.cluster_spec().jobs) for resolver in resolvers} == {len(dict(tasks))}
     hosts = [resolver.master().split("/")[-1].split(":")[0] for resolver in resolvers]
     assert hosts == ["n9", "n9", "n10", "n10"]
 
@@ -236,3 +238,33 @@ def test_the_cluster_is_resolved_anew_at_each_call():
     resolver = SlurmClusterResolver(port_base=80, environ=environ)
     environ["SLURM_STEP_NODELIST"] = "n[8,10]"
     assert resolver.cluster_spec().as_dict()["worker"][0] == "n8:80"
+
+
+@pytest.mark.parametrize(
+    ("environ", "arguments", "clients", "lines"),
+    [
+        ({}, {}, range(1024, 65_536), 1),
+        ({}, {}, range(32_768, 61_000), 0),
+        ({}, {"port_base": 40_000}, range(32_768, 61_000), 0),
+        ({"SLURM_STEP_RESV_PORTS": "40000-40003"}, {}, range(32_768, 61_000), 0),
+    ],
+)
+def test_a_derived_port_that_clients_may_hold_is_reported(environ, arguments, clients, lines, caplog):
+    with caplog.at_level("INFO", logger="tf_preempt"):
+        SlurmClusterResolver(**arguments, environ={**STEP, **environ}, host_ports=lambda: clients)
+    assert len(caplog.records) == lines
+    assert all("(1024 to 65535)" in record.getMessage() for record in caplog.records)
+
+
+def test_a_batch_script_that_inherits_the_step_in_which_it_was_submitted_is_no_task():
+    script = {
+        **STEP,
+        "SLURM_PROCID": "0",
+        "SLURMD_NODENAME": "n1",
+        "SLURM_NTASKS": "1",
+        "SLURM_NODELIST": "n1",
+    }
+    (address,) = SlurmClusterResolver(environ=script).cluster_spec().as_dict()["worker"]
+    assert address.startswith("n1:")
+    with pytest.raises(SlurmError, match="srun did not start this process"):
+        SlurmClusterResolver(environ={**script, "SLURM_NTASKS": "2"})

@@ -65,6 +65,23 @@ def test_ports_that_slurm_reserved_are_used(slurm_that_reserves_ports, options):
     assert [task["addresses"] for task in tasks] == [tasks[0]["addresses"]] * len(tasks)
 
 
+def test_a_job_submitted_from_inside_a_step_does_not_take_that_step_for_its_own(slurm, tmp_path):
+    script, out = tmp_path / "job.sh", tmp_path / "out"
+    ask = (
+        "import os; from tf_preempt._slurm import SlurmJob; print(SlurmJob.from_environ(os.environ).step_id)"
+    )
+    script.write_text(
+        "#!/bin/sh\necho inherited $SLURM_STEP_NODELIST\n"
+        f"{sys.executable} -c '{ask}'\nsrun {' '.join(PLACEMENT)}\n",
+        encoding="utf-8",
+    )
+    submit = f"sbatch --wait -N2 -n2 -w n[9-10] -o {out} {script}"
+    slurm.client("srun", "-N1", "-n1", "-w", "n11", "sh", "-c", submit)
+    inherited, step_id, *tasks = out.read_text(encoding="utf-8").splitlines()
+    assert (inherited, step_id) == ("inherited n11", "None")
+    assert [task["hostname"] for task in tasks_of("\n".join(tasks))] == ["n9", "n10"]
+
+
 def test_an_arbitrary_distribution_ends_every_task_with_the_reason(slurm, tmp_path):
     hosts = tmp_path / "hosts"
     hosts.write_text("n11\nn9\n", encoding="utf-8")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any
 
 import tensorflow as tf
 
 from tf_preempt._slurm import SlurmJob
+from tf_preempt.cluster_resolvers._client_ports import client_ports
 from tf_preempt.cluster_resolvers._slurm_gpus import GpuRequest, check_gpu_request, own_devices
 from tf_preempt.cluster_resolvers._slurm_layout import addresses, place_ranks
 from tf_preempt.cluster_resolvers.base import ClusterResolverBase
@@ -45,6 +46,8 @@ class SlurmClusterResolver(ClusterResolverBase):
         auto_set_gpu: whether to narrow ``CUDA_VISIBLE_DEVICES`` where all tasks of a node see the same list.
         rpc_layer: protocol between the tasks.
         environ: environment variables; ``CUDA_VISIBLE_DEVICES`` is set in them.
+        host_ports: ports that this host gives to clients.  Only reported: what differs between hosts cannot
+            have a part in choosing ports, since all tasks have to choose the same.
 
     Raises:
         SlurmError: this is no Slurm job, or a batch script or shell of a job of several tasks, outside of
@@ -71,6 +74,7 @@ class SlurmClusterResolver(ClusterResolverBase):
         rpc_layer: str | None = "grpc",
         *,
         environ: MutableMapping[str, str] = os.environ,
+        host_ports: Callable[[], range] = client_ports,
     ) -> None:
         self._environ = environ
         self._jobs = None if jobs is None else dict(jobs)
@@ -81,6 +85,7 @@ class SlurmClusterResolver(ClusterResolverBase):
         cluster = self._cluster(job)
         task_type, task_id = _task_of_rank(cluster, job.procid)
         super().__init__(task_type=task_type, task_id=task_id, rpc_layer=rpc_layer)
+        self._report_client_port(job, cluster[task_type][task_id], host_ports)
         self._settle_gpus(job, auto_set_gpu)
 
     def _job(self) -> SlurmJob:
@@ -121,6 +126,18 @@ class SlurmClusterResolver(ClusterResolverBase):
         if self._gpus.per_task is not None:
             return {"GPU": self._gpus.per_task} if self._gpus.per_task else {}
         return super().num_accelerators(task_type, task_id, config_proto)
+
+    def _report_client_port(self, job: SlurmJob, address: str, host_ports: Callable[[], range]) -> None:
+        """Says so where a client on this host may hold the port that was derived for this task."""
+        port = int(address.rpartition(":")[2])
+        if self._port_base is None and not job.resv_ports and port in (clients := host_ports()):
+            _LOG.info(
+                "%s is in this host's range for clients (%d to %d), so another program may hold it. HINT: "
+                "if so, reserve ports with `srun --resv-ports=N`, or pass port_base=.",
+                address,
+                clients.start,
+                clients.stop - 1,
+            )
 
     def _settle_gpus(self, job: SlurmJob, auto_set_gpu: bool) -> None:
         placements = place_ranks(job)
