@@ -1,7 +1,8 @@
 """The one module that touches private names of TensorFlow.
 
-Tried on TensorFlow 2.21.0 with Keras 3.15.1.  A name that is gone raises `InternalsChangedError` where it
-is used, with the name and the installed version, instead of an ``AttributeError`` deep inside a training run.
+Tried on TensorFlow 2.18.1 with Keras 3.10.0, and on TensorFlow 2.21.0 with Keras 3.15.1.  A name that is gone
+raises `InternalsChangedError` where it is used, with the name and the installed version, instead of an
+``AttributeError`` deep inside a training run.
 
 Private names used:
 
@@ -32,7 +33,7 @@ _SHORTEST_WAIT_MS = 1  # 0 would mean "wait for ever" to TensorFlow
 def _gone(name: str) -> errors.InternalsChangedError:
     return errors.InternalsChangedError(
         f"TensorFlow {tf.version.VERSION} has no {name}, a private name that this package needs.",
-        hint="install a TensorFlow that this release was tried on (2.21), or a newer tf_preempt.",
+        hint="install a TensorFlow that this release was tried on (2.18 to 2.21), or a newer tf_preempt.",
     )
 
 
