@@ -172,6 +172,11 @@ def test_torn_last_line_is_left_out_wherever_it_is_torn(tmp_path, cut):
     assert [event["kind"] for event in read_events(str(tmp_path))] == ["whole"]
 
 
+def test_last_line_that_lacks_only_its_end_is_read(tmp_path):
+    append(tmp_path, "00000-00000.jsonl", line(kind="a") + line(kind="b")[:-1])
+    assert [event["kind"] for event in read_events(str(tmp_path))] == ["a", "b"]
+
+
 @pytest.mark.parametrize("rubbish", ["[1]\n", "7\n", '{"v": 1}\n', '{"v": "1", "t": 1}\n', "\x00\x00\n"])
 def test_line_that_is_no_event_is_left_out_and_said(tmp_path, caplog, rubbish):
     append(tmp_path, "00000-00000.jsonl", rubbish + line(kind="good"))

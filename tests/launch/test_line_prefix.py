@@ -74,6 +74,22 @@ def test_progress_is_shown_when_asked_and_not_twice():
     assert prefixer.feed(b"\r40%\nnext\n") == b"> 40%\n> next\n"
 
 
+def test_progress_is_shown_too_where_the_carriage_return_comes_last():
+    prefixer = LinePrefixer(b"> ")
+    prefixer.feed(b"10%\r")
+    assert prefixer.show_progress() == b"> 10%\n"
+    prefixer.feed(b"20%")
+    assert prefixer.show_progress() == b"> 20%\n"
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r\r\n"])
+def test_end_of_a_line_whose_last_state_was_shown_is_no_empty_line(end):
+    prefixer = LinePrefixer(b"> ")
+    prefixer.feed(b"\r100%")
+    prefixer.show_progress()
+    assert prefixer.feed(end + b"\nnext\n") == b"> \n> next\n"
+
+
 def test_incomplete_line_is_not_torn_apart_by_asking_for_progress():
     prefixer = LinePrefixer(b"> ")
     assert prefixer.feed(b"half a ") == b""

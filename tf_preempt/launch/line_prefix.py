@@ -30,10 +30,15 @@ class LinePrefixer:
     def __init__(self, prefix: bytes) -> None:
         self._prefix = prefix
         self._pending = b""
+        self._progress_was_shown = False
 
     def feed(self, chunk: bytes) -> bytes:
         """Takes the next piece of output and gives the lines that it completes, prefixed."""
         *lines, self._pending = (self._pending + chunk).split(b"\n")
+        if lines and self._progress_was_shown:
+            self._progress_was_shown = False
+            if not _last_state(lines[0]):
+                del lines[0]  # the end of a line whose last state has been shown
         shown = [self._show(line) for line in lines]
         if b"\r" in self._pending:
             self._pending = _without_overwritten(self._pending)
@@ -49,7 +54,10 @@ class LinePrefixer:
         """
         if b"\r" not in self._pending:
             return b""
-        shown = self._show(self._pending) if _last_state(self._pending) else b""
+        if not _last_state(self._pending):
+            return b""
+        shown = self._show(self._pending)
+        self._progress_was_shown = True
         # The carriage return stays: what follows rewrites this line too.
         self._pending = b"\r"
         return shown
