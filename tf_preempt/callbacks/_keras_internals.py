@@ -87,6 +87,11 @@ class Epochs:
             vars(self._epochs).pop(name, None)
 
     @property
+    def dataset(self) -> Any:
+        """The data set that is iterated, distributed or not."""
+        return self._get_iterator()
+
+    @property
     def steps_per_execution(self) -> int:
         """Steps in one call of the train function."""
         return int(self._epochs.steps_per_execution)

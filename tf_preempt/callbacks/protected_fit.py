@@ -16,8 +16,9 @@ from tf_preempt.callbacks import _keras_internals as keras_internals
 from tf_preempt.callbacks import model_state
 from tf_preempt.callbacks._keras_internals import Epochs, Step
 from tf_preempt.callbacks.callback_states import CallbackStates
-from tf_preempt.callbacks.resume_point import DataPlace, Phase, ResumePoint
-from tf_preempt.checkpointing.iterator_state import advance, set_position, take_position
+from tf_preempt.callbacks.data_stream import DataStream
+from tf_preempt.callbacks.resume_point import Phase, ResumePoint
+from tf_preempt.checkpointing.iterator_state import take_position
 from tf_preempt.checkpointing.random_state import set_random_state, take_random_state
 from tf_preempt.checkpointing.session import Restored, Snapshot, TrainingSession
 from tf_preempt.checkpointing.worker_part import WorkerPart
@@ -61,9 +62,9 @@ class ProtectedFit:
         self._scalars: list[tuple[Any, Any]] = []
         # Hooks.
         self._train = Epochs(epoch_iterator, self._steps_of_training)
-        self._train_iterator: Any = None
+        self._train_data = DataStream(self._train, _TRAIN)
         self._validation: Epochs | None = None
-        self._validation_iterator: Any = None
+        self._validation_data: DataStream | None = None
         self._functions: dict[str, Any] = {}
         self._get_result: Callable[[Any], Any] = lambda logs: logs
 
@@ -82,7 +83,7 @@ class ProtectedFit:
         self._get_result = keras_internals.override(
             self._model, "_get_metrics_result_or_logs", self._result_or_logs
         )
-        self._guard_function("train_function", counts=True)
+        self._guard_function("train_function", self._train_data)
 
     def _prepare(self, restored: Restored) -> None:
         resume = ResumePoint.from_json(restored.manifest.resume)
@@ -135,9 +136,9 @@ class ProtectedFit:
         self._phase, self._step, self._logs = "validate", 0, {}
         if self._validation is None:
             self._validation = Epochs(epoch_iterator, self._steps_of_validation)
-            if self._resume_validation is not None:
-                self._restore_validation_order(self._validation, self._resume_validation)
-        self._guard_function("test_function", counts=False)
+            self._validation_data = DataStream(self._validation, _VALIDATE)
+            self._restore_order_of_validation(self._validation_data)
+        self._guard_function("test_function", self._validation_data)
 
     # ------------------------------------------------------------------------------------- generators
 
@@ -145,7 +146,8 @@ class ProtectedFit:
         """The steps of one epoch, with a boundary before each."""
         new_epoch = self._resume is None
         for begin, end, iterator in self._train.original() if new_epoch else self._remaining_steps():
-            self._train_iterator, self._step = iterator, begin
+            self._step = begin
+            self._train_data.at_step(iterator)
             if not self._executed:
                 self._warn_if_position_is_unknown(iterator)
             self._session.boundary(self._capture, step=self._train_steps, new_epoch=new_epoch)
@@ -158,7 +160,7 @@ class ProtectedFit:
         if resume is None:
             raise RuntimeError("There is no resume point.")
         self._resume_validation = resume
-        iterator = self._place_iterator(self._train, resume.train, _TRAIN)
+        iterator = self._train_data.restore(resume.train, self._restored_part.tensors)
         self._restore_before_first_step(resume)
         if resume.phase == "train":
             model_state.set_metric_parts(self._model, self._restored_part.tensors)
@@ -169,18 +171,6 @@ class ProtectedFit:
             return self._train.original()
         self._epoch_logs, self._epoch_was_trained = resume.epoch_logs, True
         return iter(())
-
-    def _place_iterator(self, epochs: Epochs, place: DataPlace, name: str) -> Any:
-        """An iterator where the saved one was: by its state, or by taking what that one had taken."""
-        iterator = epochs.create_iterator()
-        if not set_position(iterator, name, self._restored_part.tensors):
-            while epochs.creations < place.creations:
-                iterator = epochs.create_iterator()
-            if place.kept:
-                advance(iterator, place.taken)
-        epochs.creations = place.creations
-        epochs.counters = (place.taken, place.batches)
-        return iterator
 
     def _restore_before_first_step(self, resume: ResumePoint) -> None:
         """Undoes what callbacks did in beginning the resumed epoch: it had begun before."""
@@ -197,47 +187,50 @@ class ProtectedFit:
 
     def _steps_of_validation(self) -> Iterator[Step]:
         """The steps of one validation, with a boundary before each."""
-        if self._validation is None:
+        validation, data = self._validation, self._validation_data
+        if validation is None or data is None:
             raise RuntimeError("The validation has not begun.")
-        for begin, end, iterator in self._remaining_steps_of_validation(self._validation):
-            self._validation_iterator, self._step = iterator, begin
+        if self._phase != "validate":  # Keras looks at one element before it begins
+            for step in validation.original():
+                data.at_step(step[2])
+                data.step_taken()
+                yield step
+            return
+        for begin, end, iterator in self._remaining_steps_of_validation(validation, data):
+            self._step = begin
+            data.at_step(iterator)
             self._session.boundary(self._capture, step=self._train_steps)
             yield begin, end, iterator
 
-    def _remaining_steps_of_validation(self, validation: Epochs) -> Iterator[Step]:
+    def _remaining_steps_of_validation(self, validation: Epochs, data: DataStream) -> Iterator[Step]:
         resume, self._resume_validation = self._resume_validation, None
         if resume is None or resume.phase != "validate" or resume.validate is None:
             return validation.original()
-        iterator = self._place_iterator(validation, resume.validate, _VALIDATE)
+        iterator = data.restore(resume.validate, self._restored_part.tensors)
         model_state.set_metric_parts(self._model, self._restored_part.tensors)
         self._logs = resume.logs
         return validation.resumed(resume.step, iterator)
 
-    def _restore_validation_order(self, validation: Epochs, resume: ResumePoint) -> None:
-        """Brings the seeds of shuffles in the validation data to where the saved program had them.
+    def _restore_order_of_validation(self, data: DataStream) -> None:
+        """Brings the seeds of shuffles in the validation data to where the saved program had them here.
 
-        Before a resume into the validation itself `_place_iterator` does it.
+        A resume into the validation itself does it with the position.
         """
-        if resume.validate is None or resume.phase == "validate":
+        resume = self._resume_validation
+        if resume is None or resume.validate is None or resume.phase == "validate":
             return
-        set_again = set_position(validation.create_iterator(), _VALIDATE, self._restored_part.tensors)
-        before = keras_internals.creations_before_validation(self._model)
-        for _ in range(before if set_again else resume.validate.creations - 1 + before):
-            validation.create_iterator()
-        validation.creations = resume.validate.creations + before
+        data.restore(resume.validate, self._restored_part.tensors)
+        data.make_unused(keras_internals.creations_before_validation(self._model))
 
     # ---------------------------------------------------------------------------------------- capture
 
     def _capture(self) -> Snapshot:
         """What has to be saved at this boundary."""
-        validating, training = self._phase == "validate", self._phase == "train"
-        train_iterator = self._train_iterator if training else self._train.iterator
-        tensors = model_state.metric_parts(self._model)
-        tensors |= _position(train_iterator, _TRAIN)
-        validation_iterator = None
-        if self._validation is not None:
-            validation_iterator = self._validation_iterator if validating else self._validation.iterator
-            tensors |= _position(validation_iterator, _VALIDATE)
+        validating = self._phase == "validate"
+        train, train_tensors = self._train_data.take(within=self._phase == "train")
+        validate, validate_tensors = None, {}
+        if self._validation_data is not None:
+            validate, validate_tensors = self._validation_data.take(within=validating)
         states, state_tensors = self._states.take()
         history = getattr(self._model, "history", None)
         resume = ResumePoint(
@@ -249,13 +242,14 @@ class ProtectedFit:
             epoch_logs=self._epoch_logs if validating else {},
             history=history.history if history is not None else {},
             history_epochs=list(history.epoch) if history is not None else [],
-            train=_place(self._train, within=training, kept=train_iterator is not None),
-            validate=None
-            if self._validation is None
-            else _place(self._validation, within=validating, kept=validation_iterator is not None),
+            train=train,
+            validate=validate,
             callbacks=states,
         )
-        part = WorkerPart(tensors=tensors | state_tensors, values={"random": take_random_state()})
+        part = WorkerPart(
+            tensors=model_state.metric_parts(self._model) | train_tensors | validate_tensors | state_tensors,
+            values={"random": take_random_state()},
+        )
         return Snapshot(step=self._train_steps, resume=resume.to_json(), part=part)
 
     def _warn_if_position_is_unknown(self, iterator: Any) -> None:
@@ -270,7 +264,7 @@ class ProtectedFit:
 
     # ------------------------------------------------------------------------------------- Keras's calls
 
-    def _guard_function(self, name: str, *, counts: bool) -> None:
+    def _guard_function(self, name: str, data: DataStream | None) -> None:
         """Lets a lost worker end in a restart, and notes each step's logs."""
         if name in self._functions:
             return
@@ -280,7 +274,9 @@ class ProtectedFit:
         def guarded(iterator: Any) -> Any:
             with self._session.guard():
                 self._logs = function(iterator)
-            if counts:
+            if data is not None:
+                data.step_taken()
+            if data is self._train_data:
                 self._train_steps += self._train.steps_per_execution
             return self._logs
 
@@ -296,14 +292,3 @@ class ProtectedFit:
         if self._phase == "train":
             self._epoch_logs = dict(result)
         return result
-
-
-def _position(iterator: Any, name: str) -> dict[str, Any]:
-    return {} if iterator is None else take_position(iterator, name) or {}
-
-
-def _place(epochs: Epochs, *, within: bool, kept: bool) -> DataPlace:
-    """Keras counts a step before it gives it, and a boundary lies before the step is taken."""
-    seen, batches = epochs.counters
-    taken = seen - (epochs.steps_per_execution if within else 0)
-    return DataPlace(taken=taken, batches=batches, creations=epochs.creations, kept=kept)

@@ -19,12 +19,14 @@ class DataPlace:
         taken: steps that the present iterator has given.
         batches: steps of an epoch, if known by then.
         creations: iterators made since `fit` began; each advances the seeds of shuffles.
+        begun: iterators from which an element was taken; it advances the seeds of shuffles behind shuffles.
         kept: the present iterator goes on to be used.
     """
 
     taken: int
     batches: int | None
     creations: int
+    begun: int
     kept: bool
 
 

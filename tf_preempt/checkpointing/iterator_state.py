@@ -1,6 +1,6 @@
 """Positions of data iterators: taken as tensors, set in place.
 
-A position is the iterator's own state (shuffle buffers, prefetched elements, seed generators), so restoring
+A position is the iterator's own state (shuffle buffers, prefetched elements, seeds of shuffles), so restoring
 costs what the state weighs and not what came before.  Pipelines that keep state outside the iterator (Python
 generators, stateful random ops in ``map``) have no position; their iterators are advanced again instead.
 """
@@ -12,6 +12,10 @@ from typing import Any
 import tensorflow as tf
 
 from tf_preempt.strategies import _tf_internals
+
+# A shuffle that gives another order at each iteration writes two keys that end so into an iterator's state.
+_SHUFFLE_KEY = b"num_random_samples"
+_KEYS_PER_SHUFFLE = 2
 
 
 def take_position(iterator: Any, name: str) -> dict[str, Any] | None:
@@ -54,6 +58,19 @@ def set_position(iterator: Any, name: str, tensors: dict[str, Any]) -> bool:
     for owned, key in zip(owned_iterators, names, strict=True):
         _tf_internals.deserialize_iterator(owned, tensors[key])
     return True
+
+
+def shuffles_in(tensors: dict[str, Any], name: str) -> int:
+    """How many shuffles' seeds a position brings back.
+
+    Not always all that the pipeline has: a shuffle that has given its last element is gone from the state
+    (a prefetch behind it looks ahead), and one behind another shuffle is not there before the first element.
+    """
+    variants = tensors.get(f"{name}/0")
+    if variants is None:
+        return 0
+    content = b"".join(tf.io.serialize_tensor(variant).numpy() for variant in tf.unstack(variants))
+    return content.count(_SHUFFLE_KEY) // _KEYS_PER_SHUFFLE
 
 
 def advance(iterator: Any, elements: int) -> None:

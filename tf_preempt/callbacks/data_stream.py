@@ -1,0 +1,116 @@
+"""The data of `fit` or of its validation: where it is, and how to bring it there again.
+
+Two things have to come back: the iterator of the running epoch, and the seeds with which the shuffles of the
+pipeline will order the epochs after it.  The seeds belong to the data set, not to an iterator: each new
+iterator advances them (and a shuffle behind another one is advanced only when the first element is taken).
+An iterator's state usually carries them, but not at its end, when what lies behind has let go of the shuffle.
+So three sources are used, cheapest first:
+
+1. the iterator's own state;
+2. the state that it had when it was new, which is kept for this;
+3. making and beginning as many iterators as the saved program had, without going through their elements.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from tf_preempt.callbacks._keras_internals import Epochs
+from tf_preempt.callbacks.resume_point import DataPlace
+from tf_preempt.checkpointing.iterator_state import advance, set_position, shuffles_in, take_position
+from tf_preempt.strategies import _tf_internals
+
+_log = logging.getLogger("tf_preempt")
+
+
+class DataStream:
+    """One of Keras's epoch iterators, watched.
+
+    Args:
+        epochs: the epoch iterator.
+        name: under which its positions are saved.
+    """
+
+    def __init__(self, epochs: Epochs, name: str) -> None:
+        self._epochs = epochs
+        self._name = name
+        self._current: Any = None
+        self._new_position: dict[str, Any] = {}
+        self._begun = 0
+        self._current_begun = False
+        dataset = _tf_internals.undistributed(epochs.dataset)
+        self._shuffles = 0 if dataset is None else _tf_internals.count_reshuffles(dataset)
+
+    def at_step(self, iterator: Any) -> None:
+        """Notes which iterator the next step takes from; before it takes."""
+        if iterator is not self._current:
+            self._current, self._current_begun = iterator, False
+            self._new_position = take_position(iterator, f"{self._name}_new") or {}
+
+    def step_taken(self) -> None:
+        """Notes that an element was taken from the iterator of `at_step`."""
+        if not self._current_begun:
+            self._current_begun = True
+            self._begun += 1
+
+    def take(self, *, within: bool) -> tuple[DataPlace, dict[str, Any]]:
+        """Where the data is, as JSON values and as tensors.
+
+        Args:
+            within: the phase to which this data belongs is running, and its next step has not begun.
+        """
+        iterator = self._current if within else self._epochs.iterator
+        tensors = dict(self._new_position)
+        if iterator is not None:
+            tensors |= take_position(iterator, self._name) or {}
+            if iterator is not self._current:  # made, but no step has come to it
+                tensors |= take_position(iterator, f"{self._name}_new") or {}
+        seen, batches = self._epochs.counters
+        place = DataPlace(
+            # Keras counts a step before it gives it.
+            taken=seen - (self._epochs.steps_per_execution if within else 0),
+            batches=batches,
+            creations=self._epochs.creations,
+            begun=self._begun,
+            kept=iterator is not None,
+        )
+        return place, tensors
+
+    def restore(self, place: DataPlace, tensors: dict[str, Any]) -> Any:
+        """Brings the seeds of shuffles and a new iterator to where they were; returns the iterator."""
+        new = f"{self._name}_new"
+        has_position = f"{self._name}/0" in tensors
+        seeds_in_state = shuffles_in(tensors, self._name) >= self._shuffles
+        iterator = self._epochs.create_iterator()
+        if not seeds_in_state and shuffles_in(tensors, new) < self._shuffles:
+            iterator = self._begin_again(iterator, place, advanced_later=place.kept and not has_position)
+        if not set_position(iterator, self._name, tensors) and place.kept:
+            advance(iterator, place.taken)
+        if not seeds_in_state:
+            set_position(self._epochs.create_iterator(), new, tensors)
+        self._epochs.creations, self._begun = place.creations, place.begun
+        self._epochs.counters = (place.taken, place.batches)
+        self._current, self._current_begun = iterator, place.taken > 0
+        self._new_position = {name: tensor for name, tensor in tensors.items() if name.startswith(f"{new}/")}
+        return iterator
+
+    def _begin_again(self, iterator: Any, place: DataPlace, *, advanced_later: bool) -> Any:
+        """Makes as many iterators as were made, and begins as many as were begun; returns the last."""
+        to_begin = place.begun - (1 if advanced_later and place.taken else 0)
+        if to_begin > 1:
+            _log.info("The order of the data is restored by beginning %d epochs of it again.", to_begin)
+        for made in range(place.creations):
+            if made > 0:
+                iterator = self._epochs.create_iterator()
+            if made < to_begin:
+                advance(iterator, 1)
+        return iterator
+
+    def make_unused(self, count: int) -> None:
+        """Makes iterators that Keras makes and begins without training on them."""
+        for _ in range(count):
+            iterator = self._epochs.create_iterator()
+            if self._shuffles > 1:
+                advance(iterator, 1)
+            self._begun += 1
