@@ -5,9 +5,8 @@ never come).  Here every error names the key, what was found there, what was exp
 TensorFlow in this module, so that a launcher can check a cluster before it starts one.
 
 References:
-    https://www.tensorflow.org/guide/distributed_training#setting_up_the_tf_config_environment_variable
-    (seen 2026-11): ``cluster`` and ``task``; ``rpc_layer`` and ``session_master`` are read by TensorFlow's
-    ``TFConfigClusterResolver`` (2.21) too.
+    ``tf.distribute.cluster_resolver.TFConfigClusterResolver`` of TensorFlow 2.21 reads the same keys:
+    ``cluster``, ``task``, ``rpc_layer``, ``session_master``.
 """
 
 from __future__ import annotations
