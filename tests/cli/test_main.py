@@ -95,6 +95,7 @@ def test_start_takes_less_than_0_3_seconds(start_script, arguments):
         ([], "VERB"),
         (["fly"], "invalid choice: 'fly'"),
         (["--fly"], "VERB"),
+        (["--vers"], "VERB"),
         (["run"], "no command was given; the command goes behind --"),
         (["run", "--"], "no command was given"),
         (["launch", "--workers", "2"], "no command was given"),

@@ -131,7 +131,8 @@ def test_workers_get_the_given_environment_and_a_tf_config_in_it_is_replaced(clu
 
 
 def test_output_comes_while_the_workers_run(cluster, output):
-    with cluster("import time; print('hello'); time.sleep(120)"):
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with cluster("import time; print('hello'); time.sleep(120)", environ=environ):
         output.wait_for("hello", count=2)
 
 
@@ -155,6 +156,17 @@ def test_progress_bar_shows_its_last_state_and_one_now_and_then(cluster, output)
     assert cluster(source, workers=1).run() == 0
     assert output.lines[-1] == "[worker 0] 30 of 30"
     assert 2 <= len(output.lines) < 20
+
+
+def test_all_output_is_written_when_the_waiting_is_over(cluster):
+    class Slow(Output):
+        def write(self, content):
+            threading.Event().wait(0.3)
+            super().write(content)
+
+    slow = Slow()
+    assert cluster("print('x')", output=slow).run() == 0
+    assert sorted(slow.lines) == ["[worker 0] x", "[worker 1] x"]
 
 
 def test_without_prefix_output_is_passed_on_as_it_is(cluster, output):

@@ -199,18 +199,33 @@ time.sleep(120)
     assert lives() == 2
 
 
-@pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 42), (signal.SIGINT, 130)])
-def test_signal_between_two_lives_ends_the_series_at_once(program, lives, caplog, monkeypatch, signum, code):
+@pytest.fixture
+def signal_between_lives(caplog, monkeypatch):
+    """Makes this process get a signal as soon as the supervisor begins to wait for a restart."""
     caplog.set_level(logging.INFO, "tf_preempt")
+
+    def signal_between_lives(signum):
+        def emit(record):
+            if record.getMessage().startswith("restarting in"):
+                os.kill(os.getpid(), signum)
+
+        monkeypatch.setattr(caplog.handler, "emit", emit)
+
+    return signal_between_lives
+
+
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 42), (signal.SIGINT, 130)])
+def test_signal_between_two_lives_ends_the_series_at_once(program, lives, signal_between_lives, signum, code):
+    signal_between_lives(signum)
     policy = RestartPolicy(backoff_initial_s=3600.0, backoff_max_s=3600.0)
-
-    def send_signal_as_the_wait_begins(record):
-        if record.getMessage().startswith("restarting in"):
-            os.kill(os.getpid(), signum)
-
-    monkeypatch.setattr(caplog.handler, "emit", send_signal_as_the_wait_begins)
     assert program("sys.exit(42)", policy).run() == code
     assert lives() == 1
+
+
+def test_early_warning_between_two_lives_ends_nothing(program, lives, signal_between_lives):
+    signal_between_lives(signal.SIGUSR1)
+    assert program("sys.exit(42 if life < 3 else 0)").run() == 0
+    assert lives() == 3
 
 
 def test_program_that_ignores_signals_is_killed_with_all_it_started(program, when, tmp_path, gone):
