@@ -1,8 +1,13 @@
+import os
+import pathlib
 import signal
+import subprocess
 import sys
 
-import psutil
 import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PACKAGE_ENVIRON = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 WAIT = "import os, time; print('pid', os.getpid(), flush=True); time.sleep(120)"
 
@@ -93,8 +98,12 @@ def test_worker_killed_from_outside_ends_the_cluster_with_a_restart_status(start
         assert cli.wait(30).rc == 137
 
 
-def test_reader_of_the_output_may_go_away(cli):
-    result = cli("launch", "--no-prefix", "--", *python("print('x' * 100000)"))
-    assert result.rc == 0
-    assert result.stdout.count("x") == 200_000
-    assert psutil.Process().children(recursive=True) == []
+def test_reader_of_the_output_may_go_away(entry, tmp_path):
+    command = [*entry, "launch", "--", *python("for i in range(20000): print('x' * 100)")]
+    errors = tmp_path / "errors"
+    with errors.open("wb") as stderr:
+        cli = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, env=PACKAGE_ENVIRON)
+    assert cli.stdout.readline().startswith(b"[worker ")
+    cli.stdout.close()
+    assert cli.wait(60) == 0
+    assert "the workers' output is lost" in errors.read_text()

@@ -10,16 +10,14 @@ import contextlib
 import json
 import logging
 import os
-import selectors
 import socket
 import subprocess
-import sys
 import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import IO, Any
+from collections.abc import Mapping, Sequence
+from typing import IO
 
 from tf_preempt.errors import ConfigError, LaunchError
+from tf_preempt.launch import worker_output
 from tf_preempt.launch.inbox import Inbox
 from tf_preempt.launch.line_prefix import LinePrefixer
 from tf_preempt.launch.process_tree import ProcessTree, check_command
@@ -27,9 +25,6 @@ from tf_preempt.launch.tree_watch import Escalation, TreeWatch
 from tf_preempt.termination.exit_codes import combine
 
 __all__ = ["LocalCluster"]
-
-_CHUNK_BYTES = 64 * 1024
-_PROGRESS_EVERY_S = 1.0
 
 _logger = logging.getLogger("tf_preempt")
 
@@ -84,7 +79,7 @@ class LocalCluster:
         self._command = list(command)
         self._workers = workers
         self._host = host
-        self._write = _locked_writer(output)
+        self._write = worker_output.locked_writer(output)
         self._prefix = prefix
         self._stop_timeout_s = stop_timeout_s
         self._restart_codes = restart_codes
@@ -202,7 +197,7 @@ class LocalCluster:
         name = f"worker {index}"
         prefixer = LinePrefixer(f"[{name}] ".encode()) if self._prefix else None
         pump = threading.Thread(
-            target=_pump,
+            target=worker_output.pump,
             args=(tree.stdout, prefixer, self._write),
             name=f"tf_preempt output {name}",
             daemon=True,
@@ -240,46 +235,3 @@ def _free_addresses(host: str, count: int) -> list[str]:
             ) from error
         shown = f"[{host}]" if ":" in host else host
         return [f"{shown}:{held.getsockname()[1]}" for held in sockets]
-
-
-def _locked_writer(output: Any) -> Callable[[bytes], None]:
-    """What writes whole lines to `output` for several threads; text files (notebooks have such) get text."""
-    target = sys.stdout if output is None else output
-    binary: Any = getattr(target, "buffer", target)
-    is_text = binary is target and hasattr(target, "encoding")
-    lock = threading.Lock()
-    broken = False
-
-    def write(content: bytes) -> None:
-        nonlocal broken
-        with lock:
-            if broken or not content:
-                return
-            try:
-                binary.write(content.decode(errors="replace") if is_text else content)
-                binary.flush()
-            except (OSError, ValueError) as error:
-                # Whoever read it is gone (`| head`).  Training matters more than its output: read on, so that
-                # no worker waits for room in a pipe for ever.
-                broken = True
-                _logger.warning("the workers' output is lost from here on: %s", error)
-
-    return write
-
-
-def _pump(pipe: IO[bytes], prefixer: LinePrefixer | None, write: Callable[[bytes], None]) -> None:
-    """Moves a worker's output to where it belongs, until its last process has closed it."""
-    with pipe, selectors.DefaultSelector() as selector:
-        selector.register(pipe, selectors.EVENT_READ)
-        progress_is_due = time.monotonic() + _PROGRESS_EVERY_S
-        while True:
-            if prefixer and time.monotonic() >= progress_is_due:
-                write(prefixer.show_progress())
-                progress_is_due = time.monotonic() + _PROGRESS_EVERY_S
-            if not selector.select(_PROGRESS_EVERY_S):
-                continue
-            chunk = os.read(pipe.fileno(), _CHUNK_BYTES)
-            if not chunk:
-                break
-            write(prefixer.feed(chunk) if prefixer else chunk)
-        write(prefixer.finish() if prefixer else b"")
