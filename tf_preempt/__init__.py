@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tf_preempt._version import __version__
 
 if TYPE_CHECKING:
-    from tf_preempt import callbacks, cluster_resolvers, data, errors, strategies, termination
+    from tf_preempt import callbacks, cluster_resolvers, errors, strategies, termination
     from tf_preempt.checkpointing.handler import PreemptionCheckpointHandler
     from tf_preempt.errors import TfPreemptError
     from tf_preempt.termination.config import TerminationConfig
@@ -22,14 +22,13 @@ __all__ = [
     "TfPreemptError",
     "callbacks",
     "cluster_resolvers",
-    "data",
     "errors",
     "strategies",
     "termination",
     "__version__",
 ]
 
-_SUBPACKAGES = ("callbacks", "cluster_resolvers", "data", "errors", "strategies", "termination")
+_SUBPACKAGES = ("callbacks", "cluster_resolvers", "errors", "strategies", "termination")
 _NAMES = {
     "PreemptionCheckpointHandler": "tf_preempt.checkpointing.handler",
     "TerminationConfig": "tf_preempt.termination.config",

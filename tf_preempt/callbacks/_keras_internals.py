@@ -24,6 +24,14 @@ from tf_preempt.errors import InternalsChangedError
 
 Step = tuple[int, int, Any]
 
+_EPOCH_ITERATOR_NAMES = (
+    "_enumerate_iterator",
+    "_get_iterator",
+    "_current_iterator",
+    "_steps_seen",
+    "_num_batches",
+)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FitLocals:
@@ -67,7 +75,13 @@ class Epochs:
     """
 
     def __init__(self, epoch_iterator: Any, enumerate_steps: Callable[[], Iterator[Step]]) -> None:
-        for name in ("_enumerate_iterator", "_get_iterator", "_current_iterator", "_steps_seen", "_num_batches"):
+        for name in (
+            "_enumerate_iterator",
+            "_get_iterator",
+            "_current_iterator",
+            "_steps_seen",
+            "_num_batches",
+        ):
             if not hasattr(epoch_iterator, name):
                 raise _changed(f"`{name}` of its EpochIterator")
         self._epochs = epoch_iterator
@@ -173,8 +187,8 @@ def set_initial_epoch(model: Any, epoch: int | None) -> None:
 def ensure_built(model: Any, epoch_iterator: Any) -> None:
     """Creates all variables of model, optimizer and metrics; takes an element only if its shapes are unknown.
 
-    Under a strategy Keras has done it before ``on_train_begin``; without one it would wait for the first step,
-    and then there would be nothing yet to restore into.
+    Under a strategy Keras has done it before ``on_train_begin``; without one it would wait for the first
+    step, and then there would be nothing yet to restore into.
     """
     if model._distribute_strategy is not None:
         return

@@ -1,7 +1,7 @@
 """The state of the other callbacks: Keras's own by name, others by `get_state` and `set_state`.
 
-Several of Keras's callbacks reset themselves in ``on_train_begin``, so state is put back just before the first
-resumed step, wherever our callback stands in the list.
+Several of Keras's callbacks reset themselves in ``on_train_begin``, so state is put back just before the
+first resumed step, wherever our callback stands in the list.
 """
 
 from __future__ import annotations
@@ -77,7 +77,9 @@ class CallbackStates:
             return {"state": callback.get_state()}
         names = next((names for kind, names in _KERAS.items() if isinstance(callback, kind)), None)
         if names is not None:
-            return {"attributes": {name: getattr(callback, name) for name in names if hasattr(callback, name)}}
+            return {
+                "attributes": {name: getattr(callback, name) for name in names if hasattr(callback, name)}
+            }
         self._warn_if_changed(index, callback)
         return None
 
@@ -114,10 +116,15 @@ def _simple_attributes(callback: Any) -> dict[str, Any]:
         name: list(value) if isinstance(value, list) else value
         for name, value in vars(callback).items()
         if name not in ("params", "validation_data")
-        and (isinstance(value, _SIMPLE) or (isinstance(value, list) and all(isinstance(v, _SIMPLE) for v in value)))
+        and (
+            isinstance(value, _SIMPLE)
+            or (isinstance(value, list) and all(isinstance(v, _SIMPLE) for v in value))
+        )
     }
 
 
 def _numbered(tensors: dict[str, Any], prefix: str) -> list[Any]:
-    found = {int(name.removeprefix(prefix)): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+    found = {
+        int(name.removeprefix(prefix)): tensor for name, tensor in tensors.items() if name.startswith(prefix)
+    }
     return [found[number].numpy() for number in sorted(found)]

@@ -40,7 +40,14 @@ class DataStream:
         self._begun = 0
         self._current_begun = False
         dataset = _tf_internals.undistributed(epochs.dataset)
-        self._shuffles = 0 if dataset is None else _tf_internals.count_reshuffles(dataset)
+        self._shuffle_ids = (
+            set() if dataset is None else {id(one) for one in _tf_internals.reshuffles(dataset)}
+        )
+        self._shuffles = len(self._shuffle_ids)
+
+    def shares_shuffle_with(self, other: DataStream) -> bool:
+        """Says whether both draw from one shuffle, so that each advances the other's seeds."""
+        return bool(self._shuffle_ids & other._shuffle_ids)
 
     def at_step(self, iterator: Any) -> None:
         """Notes which iterator the next step takes from; before it takes."""

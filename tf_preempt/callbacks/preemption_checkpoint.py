@@ -15,7 +15,7 @@ from tf_preempt.callbacks import model_state
 from tf_preempt.callbacks.callback_states import CallbackStates
 from tf_preempt.callbacks.protected_fit import ProtectedFit
 from tf_preempt.checkpointing.cadence import Cadence, SaveEvery
-from tf_preempt.checkpointing.cluster import check_strategy, check_stock_strategy, cluster_of
+from tf_preempt.checkpointing.cluster import check_stock_strategy, check_strategy, cluster_of
 from tf_preempt.checkpointing.committer import Committer, describe_variables
 from tf_preempt.checkpointing.directory import resolve_directory
 from tf_preempt.checkpointing.leaving import in_notebook
@@ -28,14 +28,14 @@ _log = logging.getLogger("tf_preempt")
 OnPreemption = Literal["exit", "raise"] | None
 
 
-class PreemptionCheckpoint(keras.callbacks.Callback):
+class PreemptionCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
     """Saves on notice and at a cadence, and resumes `fit` exactly where it was.
 
     Give it to ``model.fit`` on every worker, with the same arguments.  When the platform gives notice, all
-    workers finish the running step, save together, and leave with the platform's restart code.  Started again,
-    the program goes on with the next step: weights, optimizer, metrics, seeds, epoch, step, History and the
-    order of the data are as if nothing had happened.  A program that had finished trains nothing and returns
-    its complete History.
+    workers finish the running step, save together, and leave with the platform's restart code.  Started
+    again, the program goes on with the next step: weights, optimizer, metrics, seeds, epoch, step, History
+    and the order of the data are as if nothing had happened.  A program that had finished trains nothing and
+    returns its complete History.
 
     Example:
         >>> model.fit(train, validation_data=test, epochs=5,

@@ -2,8 +2,8 @@
 
 The position in `fit` is a phase (training, the validation after it, over) and a step in it.  Boundaries lie
 in the generators from which `fit` and `evaluate` draw their steps: all callbacks have seen the end of the
-step before and none the beginning of the next.  A resumed `fit` begins at the saved epoch; its first generator
-puts everything in place and goes on at the saved step, so no callback sees a step twice.
+step before and none the beginning of the next.  A resumed `fit` begins at the saved epoch; its first
+generator puts everything in place and goes on at the saved step, so no callback sees a step twice.
 """
 
 from __future__ import annotations
@@ -39,7 +39,13 @@ class ProtectedFit:
     """
 
     def __init__(
-        self, model: Any, session: TrainingSession, epoch_iterator: Any, states: CallbackStates, *, epochs: int
+        self,
+        model: Any,
+        session: TrainingSession,
+        epoch_iterator: Any,
+        states: CallbackStates,
+        *,
+        epochs: int,
     ) -> None:
         self._model = model
         self._session = session
@@ -137,6 +143,7 @@ class ProtectedFit:
         if self._validation is None:
             self._validation = Epochs(epoch_iterator, self._steps_of_validation)
             self._validation_data = DataStream(self._validation, _VALIDATE)
+            self._warn_if_shuffle_is_shared(self._validation_data)
             self._restore_order_of_validation(self._validation_data)
         self._guard_function("test_function", self._validation_data)
 
@@ -228,7 +235,8 @@ class ProtectedFit:
         """What has to be saved at this boundary."""
         validating = self._phase == "validate"
         train, train_tensors = self._train_data.take(within=self._phase == "train")
-        validate, validate_tensors = None, {}
+        validate = None
+        validate_tensors: dict[str, Any] = {}
         if self._validation_data is not None:
             validate, validate_tensors = self._validation_data.take(within=validating)
         states, state_tensors = self._states.take()
@@ -258,8 +266,16 @@ class ProtectedFit:
                 "The state of this data pipeline cannot be saved: it holds a Python generator or a stateful "
                 "random op. A resumed run reads it again from where the iterator began and drops what was "
                 "seen: slow, and exact only if the pipeline gives the same elements each time. "
-                "HINT: use seeded tf.data transformations, such as Dataset.shuffle(1000, seed=1), in place of "
-                "from_generator, of stateful random ops in map, and of fit(x, y, shuffle=True)."
+                "HINT: use seeded tf.data transformations, such as Dataset.shuffle(1000, seed=1), in place "
+                "of from_generator, of stateful random ops in map, and of fit(x, y, shuffle=True)."
+            )
+
+    def _warn_if_shuffle_is_shared(self, validation_data: DataStream) -> None:
+        if self._train_data.shares_shuffle_with(validation_data):
+            _log.warning(
+                "Training and validation data come from one shuffle that orders each iteration anew: they "
+                "mix, and after a resume the order of later epochs can differ. "
+                "HINT: Dataset.shuffle(..., reshuffle_each_iteration=False), or split before shuffling."
             )
 
     # ------------------------------------------------------------------------------------- Keras's calls

@@ -78,7 +78,8 @@ class ResumePoint:
         missing = known - set(fields)
         if missing:
             raise CheckpointFormatError(
-                f"The checkpoint was not written by the Keras callback: its resume point has no {sorted(missing)}.",
+                "The checkpoint was not written by the Keras callback: its resume point has no "
+                f"{sorted(missing)}.",
                 hint="use the handler with which it was written, or another directory",
             )
         values = {name: fields[name] for name in known}

@@ -95,7 +95,7 @@ class Agreement:
         prefix: str,
         report_timeout_s: float = 60.0,
         poll_s: float = 0.5,
-        on_claim: Callable[[Request], None] = lambda request: None,
+        on_claim: Callable[[Request], None] = lambda _: None,
         on_poll: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

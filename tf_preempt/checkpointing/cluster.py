@@ -37,8 +37,8 @@ def cluster_of_resolver(resolver: Any) -> Cluster:
     spec = resolver.cluster_spec().as_dict()
     if "ps" in spec:
         raise UnsupportedStrategyError(
-            "The cluster has parameter servers (job 'ps'): training with them is not synchronous, so there is "
-            "no step that all workers share.",
+            "The cluster has parameter servers (job 'ps'): training with them is not synchronous, so there "
+            "is no step that all workers share.",
             hint="use a cluster of jobs 'chief' and 'worker'",
         )
     chiefs, workers = len(spec.get("chief", [])), len(spec.get("worker", []))
@@ -61,8 +61,8 @@ def check_stock_strategy() -> None:
     """
     if stock_strategy_suspected():
         raise UnsupportedStrategyError(
-            "This process trains under tf.distribute.MultiWorkerMirroredStrategy: Keras 3 fails in fit there, "
-            "and the positions of its data iterators cannot be saved.",
+            "This process trains under tf.distribute.MultiWorkerMirroredStrategy: Keras 3 fails in fit "
+            "there, and the positions of its data iterators cannot be saved.",
             hint=_USE_OURS,
         )
 
@@ -83,9 +83,10 @@ def check_strategy(strategy: Any, environ: Mapping[str, str] = os.environ) -> No
     workers = _workers_in(environ.get("TF_CONFIG", ""))
     if workers > 1:
         raise UnsupportedStrategyError(
-            f"TF_CONFIG describes {workers} workers, but the model was built under {type(strategy).__name__}: "
-            "each worker would train alone and write to the same directory.",
-            hint="build and compile the model in the scope of tf_preempt.strategies.MultiWorkerMirroredStrategy",
+            f"TF_CONFIG describes {workers} workers, but the model was built under "
+            f"{type(strategy).__name__}: each worker would train alone and write to the same directory.",
+            hint="build and compile the model in the scope of "
+            "tf_preempt.strategies.MultiWorkerMirroredStrategy",
         )
 
 

@@ -49,7 +49,9 @@ class PendingCommit:
         if not self._done.wait(timeout_s):
             raise CheckpointWriteError(f"Checkpoint {self.number} was not committed within {timeout_s:g} s.")
         if self._error is not None:
-            raise CheckpointWriteError(f"Checkpoint {self.number} was not committed: {self._error}") from self._error
+            raise CheckpointWriteError(
+                f"Checkpoint {self.number} was not committed: {self._error}"
+            ) from self._error
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -82,7 +84,7 @@ class CommitThread:
         prefix: str,
         incarnation: int,
         part_timeout_s: float = 120.0,
-        on_commit: Callable[[Manifest], None] = lambda manifest: None,
+        on_commit: Callable[[Manifest], None] = lambda _: None,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._committer = committer

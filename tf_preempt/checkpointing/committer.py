@@ -83,7 +83,9 @@ class Committer:
         try:
             self._manager.save(checkpoint_number=number, check_interval=False)
         except (tf.errors.OpError, OSError) as error:
-            raise CheckpointWriteError(f"Saving checkpoint {number} to {self.directory} failed: {error}") from error
+            raise CheckpointWriteError(
+                f"Saving checkpoint {number} to {self.directory} failed: {error}"
+            ) from error
         return self.files_of(self.prefix(number))
 
     def files_of(self, prefix: str) -> list[FileRecord]:
@@ -95,7 +97,9 @@ class Committer:
         ]
         return [FileRecord.of(self.directory, name) for name in names]
 
-    def commit(self, save: SaveRecord, *, incarnation: int, workers: int, now: float, seconds: float) -> Manifest:
+    def commit(
+        self, save: SaveRecord, *, incarnation: int, workers: int, now: float, seconds: float
+    ) -> Manifest:
         """Makes a save exist for readers, then deletes what is too old.
 
         Raises:
@@ -109,7 +113,9 @@ class Committer:
             resume=save.resume,
             workers=workers,
             reason=save.reason,
-            written=datetime.datetime.fromtimestamp(now, datetime.timezone.utc).isoformat(timespec="milliseconds"),
+            written=datetime.datetime.fromtimestamp(now, datetime.timezone.utc).isoformat(
+                timespec="milliseconds"
+            ),
             seconds=round(seconds, 4),
             versions=_versions(),
             variables=self._variables,
@@ -186,9 +192,10 @@ class Committer:
     def _record(self, kept: list[Manifest]) -> None:
         """Tells TensorFlow's own state file which checkpoints are left."""
         paths = [_files.join(self.directory, manifest.prefix) for manifest in reversed(kept)]
-        tf.compat.v1.train.update_checkpoint_state(
+        state = tf.compat.v1.train.generate_checkpoint_state_proto(
             self.directory, model_checkpoint_path=paths[-1], all_model_checkpoint_paths=paths
         )
+        _files.write_atomic(_files.join(self.directory, "checkpoint"), str(state).encode())
 
 
 def to_keep(manifests_newest_first: list[Manifest], max_to_keep: int) -> set[int]:
@@ -236,13 +243,11 @@ def _show(variable: list[Any] | None) -> str:
 
 
 def _versions() -> dict[str, str]:
-    versions = {"tf_preempt": __version__}
-    for package in ("tensorflow", "keras"):
-        try:
-            versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            versions[package] = str(getattr(tf, "__version__", "?")) if package == "tensorflow" else "none"
-    return versions
+    return {
+        "tf_preempt": __version__,
+        "tensorflow": tf.__version__,
+        "keras": importlib.metadata.version("keras"),
+    }
 
 
 def encode_files(files: list[FileRecord]) -> str:

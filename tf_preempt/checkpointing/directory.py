@@ -22,7 +22,9 @@ OVERRIDE = "TF_PREEMPT_DIR_OVERRIDE"
 DEFAULTS = ("TF_PREEMPT_DIR", "AIP_CHECKPOINT_DIR")
 
 
-def resolve_directory(directory: str | os.PathLike[str] | None, environ: Mapping[str, str] = os.environ) -> str:
+def resolve_directory(
+    directory: str | os.PathLike[str] | None, environ: Mapping[str, str] = os.environ
+) -> str:
     """The checkpoint directory: the argument, else the environment's.
 
     Args:

@@ -11,7 +11,7 @@ import numpy as np
 def take_random_state() -> dict[str, Any]:
     """The state of `random` and of `numpy.random`'s global generator, as JSON values."""
     version, numbers, gauss = random.getstate()
-    name, keys, position, has_gauss, cached = np.random.get_state(legacy=True)  # type: ignore[misc]
+    name, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
     return {
         "python": [version, list(numbers), gauss],
         "numpy": [name, [int(key) for key in keys], int(position), int(has_gauss), float(cached)],

@@ -190,7 +190,9 @@ class TrainingSession:
         )
         self._commits.start()
         self._agreement.start()
-        self._monitor = TerminationMonitor(make_watchers(self._options.config, self._platform), self._on_notice)
+        self._monitor = TerminationMonitor(
+            make_watchers(self._options.config, self._platform), self._on_notice
+        )
         self._monitor.start()
         self._event("start", workers=self._cluster.workers, platform=str(self._platform), pid=os.getpid())
 
@@ -271,7 +273,9 @@ class TrainingSession:
             self._commits.check()
         if decision is not None:
             self._act(decision, capture)
-        elif self._options.cadence.due_at_boundary(step=step, saved_step=self._saved_step, new_epoch=new_epoch):
+        elif self._options.cadence.due_at_boundary(
+            step=step, saved_step=self._saved_step, new_epoch=new_epoch
+        ):
             self._save(capture(), reason=self._options.cadence.describe())
 
     def save_now(self, capture: Callable[[], Snapshot], *, reason: str) -> PendingCommit:
@@ -285,11 +289,15 @@ class TrainingSession:
             return
         snapshot = capture()
         where = {key: snapshot.resume.get(key) for key in ("epoch", "phase", "step")}
-        self._event("agreed", boundary=decision.boundary, global_step=snapshot.step, reason=request.reason, **where)
+        self._event(
+            "agreed", boundary=decision.boundary, global_step=snapshot.step, reason=request.reason, **where
+        )
         reason = f"notice: {request.reason} on worker {request.worker}"
         pending = self._save(snapshot, reason=reason, save_fn=self._options.config.save_fn)
         self._wait_for_commit(pending)
-        self._leave(f"Preempted ({reason}); step {snapshot.step} is saved in {self._committer.directory}.", pending)
+        self._leave(
+            f"Preempted ({reason}); step {snapshot.step} is saved in {self._committer.directory}.", pending
+        )
 
     def _wait_for_commit(self, pending: PendingCommit) -> None:
         try:
@@ -346,11 +354,13 @@ class TrainingSession:
         self._saved_step = snapshot.step
         self._saved_at = time.monotonic()
         self._save_seconds = self._saved_at - started
-        self._event("save", checkpoint=prefix, step=snapshot.step, seconds=round(self._save_seconds, 4), reason=reason)
+        self._event(
+            "save", checkpoint=prefix, step=snapshot.step, seconds=round(self._save_seconds, 4), reason=reason
+        )
         return pending
 
     def _write_variables(self, number: int, save_fn: Callable[..., Any] | None) -> tuple[str, list[Any]]:
-        """Lets the chief write the variables; returns the checkpoint's prefix and, on the chief, its files."""
+        """Lets the chief write the variables; returns the checkpoint's prefix and the chief's files."""
         if save_fn is not None:
             return self._user_saves(number, save_fn)
         prefix = self._committer.prefix(number)
@@ -368,7 +378,9 @@ class TrainingSession:
         path = returned if isinstance(returned, str) else self._committer.newest_path()
         directory, _, prefix = (path or "").replace("\\", "/").rpartition("/")
         files = self._committer.files_of(prefix) if prefix else []
-        if self._cluster.is_chief and (not files or directory != self._committer.directory.replace("\\", "/")):
+        if self._cluster.is_chief and (
+            not files or directory != self._committer.directory.replace("\\", "/")
+        ):
             raise errors.CheckpointWriteError(
                 f"save_fn returned {returned!r}, and there is no checkpoint of that name in "
                 f"{self._committer.directory}, so nothing could be committed.",
@@ -381,7 +393,9 @@ class TrainingSession:
     def _on_notice(self, notice: TerminationNotice) -> None:
         left = notice.remaining_s()
         _log.warning("Notice on worker %d: %s (%s).", self._cluster.worker, notice.source, notice.reason)
-        self._event("notice", source=notice.source, reason=notice.reason, deadline_s=left, boundary=self._agreement.at)
+        self._event(
+            "notice", source=notice.source, reason=notice.reason, deadline_s=left, boundary=self._agreement.at
+        )
         self._agreement.request(
             Request(kind="notice", worker=self._cluster.worker, reason=notice.source, deadline_s=left)
         )
@@ -400,7 +414,9 @@ class TrainingSession:
 
     def _on_commit(self, manifest: Manifest) -> None:
         size = sum(record.bytes for record in manifest.files)
-        self._write_status(committed_step=manifest.step, commits=self._status.commits + 1, reason=manifest.reason)
+        self._write_status(
+            committed_step=manifest.step, commits=self._status.commits + 1, reason=manifest.reason
+        )
         self._event(
             "commit", checkpoint=manifest.prefix, step=manifest.step, bytes=size, seconds=manifest.seconds
         )

@@ -96,7 +96,12 @@ def _lead(
         store.set(f"{prefix}/plan", _error_text(error))
         raise
     name = plan.restore.name if plan.restore else None
-    words = {"proof": proof.name, "incarnation": plan.incarnation, "number": plan.first_number, "restore": name}
+    words = {
+        "proof": proof.name,
+        "incarnation": plan.incarnation,
+        "number": plan.first_number,
+        "restore": name,
+    }
     store.set(f"{prefix}/plan", json.dumps(words))
     try:
         answers = [
@@ -125,8 +130,8 @@ def _look(committer: Committer, cluster: Cluster, fit: int) -> Plan:
         committer.check_variables(restore)
         if restore.workers != cluster.workers:
             raise CheckpointMismatchError(
-                f"{_files.join(committer.directory, restore.name)} was written by {restore.workers} worker(s); "
-                f"this job has {cluster.workers}, so the workers' data positions do not fit.",
+                f"{_files.join(committer.directory, restore.name)} was written by {restore.workers} "
+                f"worker(s); this job has {cluster.workers}, so the workers' data positions do not fit.",
                 hint=f"start {restore.workers} worker(s), or use another directory",
             )
     return Plan(

@@ -51,7 +51,10 @@ def write_part(directory: str, name: str, part: WorkerPart) -> list[FileRecord]:
     _files.make_dirs(prefix.rpartition("/")[0])
     names = sorted(part.tensors)
     tensors = [tf.convert_to_tensor(part.tensors[key]) for key in names]
-    index = {"tensors": [[key, t.dtype.name] for key, t in zip(names, tensors, strict=True)], "values": part.values}
+    index = {
+        "tensors": [[key, t.dtype.name] for key, t in zip(names, tensors, strict=True)],
+        "values": part.values,
+    }
     with tf.device("CPU:0"):
         tf.raw_ops.SaveV2(
             prefix=prefix,

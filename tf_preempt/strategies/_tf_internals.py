@@ -369,13 +369,13 @@ def is_unseeded(dataset: tf.data.Dataset) -> bool:
     return any(op.get_attr("seed") == 0 and op.get_attr("seed2") == 0 for op in shuffles)
 
 
-def count_reshuffles(dataset: tf.data.Dataset) -> int:
-    """Shuffles in a pipeline that give another order at each iteration; not those that its functions build.
+def reshuffles(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
+    """The shuffles of a pipeline that order each iteration anew; not those that its functions build.
 
     Raises:
         InternalsChangedError: TensorFlow's private names have changed.
     """
-    return sum(bool(getattr(one, "_reshuffle_each_iteration", False)) for one in walk_dataset(dataset))
+    return [one for one in walk_dataset(dataset) if getattr(one, "_reshuffle_each_iteration", False)]
 
 
 def undistributed(dataset: Any) -> tf.data.Dataset | None:
