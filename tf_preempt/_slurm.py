@@ -28,7 +28,7 @@ from tf_preempt.errors import SlurmError
 
 __all__ = ["SlurmJob", "is_slurm_job"]
 
-# From here on step numbers are not of srun: interactive shell (seen with use_interactive_step), batch, extern.
+# Step numbers from here on are none of srun: interactive shell (seen: use_interactive_step), batch, extern.
 _FIRST_RESERVED_STEP = 0xFFFF_FFFA
 _PORTS = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
 

@@ -75,13 +75,7 @@ class Epochs:
     """
 
     def __init__(self, epoch_iterator: Any, enumerate_steps: Callable[[], Iterator[Step]]) -> None:
-        for name in (
-            "_enumerate_iterator",
-            "_get_iterator",
-            "_current_iterator",
-            "_steps_seen",
-            "_num_batches",
-        ):
+        for name in _EPOCH_ITERATOR_NAMES:
             if not hasattr(epoch_iterator, name):
                 raise _changed(f"`{name}` of its EpochIterator")
         self._epochs = epoch_iterator

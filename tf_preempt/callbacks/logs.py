@@ -11,7 +11,7 @@ import numpy as np
 def encode(value: Any) -> Any:
     """A log value, or a structure of them, as JSON holds it.
 
-    Tensors and arrays become numbers or lists; NaN and the infinities, which strict JSON lacks, become strings.
+    Tensors and arrays become numbers or lists; what strict JSON lacks (NaN, the infinities) becomes a string.
     """
     if isinstance(value, dict):
         return {str(key): encode(item) for key, item in value.items()}
