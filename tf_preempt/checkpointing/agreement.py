@@ -30,7 +30,8 @@ from tf_preempt.errors import CoordinationError
 
 _log = logging.getLogger("tf_preempt")
 
-RequestKind = Literal["notice", "save"]
+RequestKind = Literal["save", "notice", "leave"]
+_RANKS: dict[RequestKind, int] = {"save": 0, "notice": 1, "leave": 2}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,7 +39,8 @@ class Request:
     """Why a round is opened.
 
     Args:
-        kind: ``"notice"``: save and leave; ``"save"``: save and go on.
+        kind: ``"save"``: a periodic save; ``"notice"``: save now, and train on in the time that is left;
+            ``"leave"``: save and leave.
         worker: index of the worker that asks.
         reason: for people, e.g. ``"SIGTERM"`` or ``"every 600 s"``.
         deadline_s: seconds left when the request was made, if the platform said.
@@ -270,4 +272,4 @@ class Agreement:
 
 def _serves(settled: Request, wanted: Request) -> bool:
     """Says whether a settled round makes another request needless."""
-    return settled == wanted or wanted.kind == "save" or settled.kind == "notice"
+    return _RANKS[settled.kind] >= _RANKS[wanted.kind]

@@ -18,7 +18,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_preempt import _files, errors
-from tf_preempt.checkpointing.agreement import Agreement, Decision, Request
+from tf_preempt.checkpointing.agreement import Agreement, Decision, Request, RequestKind
 from tf_preempt.checkpointing.cadence import Cadence
 from tf_preempt.checkpointing.commit_thread import CommitThread, PendingCommit
 from tf_preempt.checkpointing.committer import Committer, SaveRecord
@@ -37,6 +37,8 @@ from tf_preempt.termination.watcher import TerminationMonitor
 
 _log = logging.getLogger("tf_preempt")
 _ordinals = itertools.count()
+_GRACE_IN_SAVES = 3  # a grace period has to hold several saves; see TerminationConfig
+_LEAVE_MARGIN_S = 1.0  # twice the agreement thread's poll
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -126,7 +128,7 @@ class TrainingSession:
             workers=cluster.workers,
             prefix=self._prefix,
             on_claim=self._on_claim,
-            on_poll=self._ask_for_periodic_save,
+            on_poll=self._on_poll,
         )
         self._monitor: TerminationMonitor | None = None
         self._commits: CommitThread | None = None
@@ -138,7 +140,7 @@ class TrainingSession:
         self._saved_step = 0
         self._saved_at = time.monotonic()
         self._save_seconds: float | None = None
-        self._saved_boundary = -1
+        self._leave_by: float | None = None
         self._closed = False
 
     # ------------------------------------------------------------------------------------- begin, end
@@ -233,7 +235,7 @@ class TrainingSession:
             if capture is not None:
                 self._save(capture(), reason="finished").wait(self._options.commit_timeout_s)
         self._event("finish", step=self._saved_step)
-        if decision is not None and decision.request.kind == "notice":
+        if decision is not None and decision.request.kind != "save":
             _log.warning("Training was complete when %s came; it is saved.", decision.request.reason)
         self.close()
 
@@ -294,6 +296,8 @@ class TrainingSession:
         )
         reason = f"notice: {request.reason} on worker {request.worker}"
         pending = self._save(snapshot, reason=reason, save_fn=self._options.config.save_fn)
+        if request.kind == "notice":
+            return  # the worker with the notice asks again when its time is nearly over
         self._wait_for_commit(pending)
         self._leave(
             f"Preempted ({reason}); step {snapshot.step} is saved in {self._committer.directory}.", pending
@@ -396,13 +400,48 @@ class TrainingSession:
         self._event(
             "notice", source=notice.source, reason=notice.reason, deadline_s=left, boundary=self._agreement.at
         )
+        left = left if left is not None else self._options.config.grace_period
+        train_on = self._may_train_on(left)
+        if train_on and left is not None:
+            self._leave_by = time.monotonic() + left
+        self._ask("notice" if train_on else "leave", notice.source, left)
+
+    def _may_train_on(self, left_s: float | None) -> bool:
+        """Says whether the time that is left is used for training: only where a grace period is set."""
+        if not self._options.config.grace_period or left_s is None:
+            return False
+        if self._save_seconds is not None and left_s < _GRACE_IN_SAVES * self._save_seconds:
+            _log.warning(
+                "%.1f s are left, less than %d times what a save takes (%.1f s): saving and leaving at once. "
+                "HINT: set grace_period only where the platform gives several times that.",
+                left_s,
+                _GRACE_IN_SAVES,
+                self._save_seconds,
+            )
+            return False
+        return True
+
+    def _ask(self, kind: RequestKind, reason: str, left_s: float | None = None) -> None:
         self._agreement.request(
-            Request(kind="notice", worker=self._cluster.worker, reason=notice.source, deadline_s=left)
+            Request(kind=kind, worker=self._cluster.worker, reason=reason, deadline_s=left_s)
         )
 
     def _on_claim(self, request: Request) -> None:
-        if request.kind == "notice" and request.worker != self._cluster.worker:
+        if request.kind != "save" and request.worker != self._cluster.worker:
             _log.warning("Worker %d was given notice: %s.", request.worker, request.reason)
+
+    def _on_poll(self) -> None:
+        self._ask_for_periodic_save()
+        self._ask_to_leave_in_time()
+
+    def _ask_to_leave_in_time(self) -> None:
+        """Ends the time that was trained in after a notice, early enough for the last save."""
+        if self._leave_by is None:
+            return
+        left = self._leave_by - time.monotonic()
+        if left <= _LEAVE_MARGIN_S + _GRACE_IN_SAVES * (self._save_seconds or 0.0):
+            self._leave_by = None
+            self._ask("leave", "the end of the grace period", max(0.0, left))
 
     def _ask_for_periodic_save(self) -> None:
         cadence = self._options.cadence
@@ -410,7 +449,7 @@ class TrainingSession:
             return
         if time.monotonic() - self._saved_at >= cadence.interval_s(self._save_seconds):
             self._saved_at = time.monotonic()
-            self._agreement.request(Request(kind="save", worker=0, reason=cadence.describe()))
+            self._ask("save", cadence.describe())
 
     def _on_commit(self, manifest: Manifest) -> None:
         size = sum(record.bytes for record in manifest.files)
