@@ -49,7 +49,8 @@ class Committer:
         manager: writes the variables.  Its directory is the checkpoint directory.
         max_to_keep: how many committed checkpoints stay; None: all.
         name: the manager's `checkpoint_name`.
-        variables: path, shape and dtype of each saved variable (see `describe_variables`).
+        variables: path, shape and dtype of each saved variable (see `describe_variables`); empty: only
+            TensorFlow compares.
     """
 
     def __init__(
@@ -147,6 +148,15 @@ class Committer:
             self._set_aside(manifest.prefix, problem)
         return None
 
+    def adoptable(self) -> str | None:
+        """Name of TensorFlow's newest checkpoint in a directory that has never had a manifest."""
+        if manifests.manifest_names(self.directory) or _files.exists(
+            _files.join(self.directory, manifests.SET_ASIDE)
+        ):
+            return None
+        path = tf.train.latest_checkpoint(self.directory)
+        return None if path is None else str(path).rpartition("/")[2]
+
     def _set_aside(self, prefix: str, problem: str) -> None:
         _log.warning(
             "Checkpoint %s in %s is damaged (%s); it is set aside and the one before it is used.",
@@ -163,21 +173,29 @@ class Committer:
             CheckpointMismatchError: they differ; the message lists up to ten differences.
         """
         differences = variable_differences(manifest.variables, self._variables)
-        if differences:
+        if differences and self._variables:
             raise CheckpointMismatchError(
                 f"{_files.join(self.directory, manifest.name)} holds another model's variables:\n  "
                 + "\n  ".join(differences),
                 hint="build the model as it was when the checkpoint was written, or use another directory",
             )
 
-    def restore_variables(self, checkpoint: Any, manifest: Manifest) -> None:
-        """Reads the variables of a committed checkpoint into `checkpoint`'s objects.
+    def restore_variables(self, checkpoint: Any, prefix: str) -> None:
+        """Reads the variables of the checkpoint named `prefix` into `checkpoint`'s objects.
 
         Raises:
+            CheckpointMismatchError: an object has no value there, or one of another shape.
             tf.errors.OpError: TensorFlow found the files damaged.
         """
-        status = checkpoint.restore(_files.join(self.directory, manifest.prefix))
-        status.expect_partial()
+        path = _files.join(self.directory, prefix)
+        try:
+            checkpoint.restore(path).assert_existing_objects_matched().expect_partial()
+        except (AssertionError, ValueError) as error:
+            raise CheckpointMismatchError(
+                f"{path} does not hold what the program's checkpoint holds: {error}",
+                hint="build the objects as they were when the checkpoint was written, "
+                "or use another directory",
+            ) from error
 
     def _delete_old(self) -> None:
         if self._max_to_keep is None:

@@ -72,6 +72,7 @@ class SessionOptions:
         config: what counts as a notice and how to leave.
         cadence: when periodic checkpoints are made.
         fit: ordinal of this training in the program.
+        adopt: begin with TensorFlow's newest checkpoint in a directory that has no manifest.
         raise_on_preemption: raise `errors.Preempted` after the save in place of leaving the process.
         commit_timeout_s: how long a leaving worker waits for the commit, in seconds.
         environ: the environment (Slurm, Kubernetes, ... and ``TF_PREEMPT_STATUS_FILE``).
@@ -80,6 +81,7 @@ class SessionOptions:
     config: TerminationConfig = dataclasses.field(default_factory=TerminationConfig)
     cadence: Cadence = dataclasses.field(default_factory=lambda: Cadence(kind="auto"))
     fit: int = 0
+    adopt: bool = False
     raise_on_preemption: bool = False
     commit_timeout_s: float = 120.0
     environ: Mapping[str, str] = dataclasses.field(default_factory=lambda: os.environ)
@@ -151,6 +153,11 @@ class TrainingSession:
         return self._status.incarnation
 
     @property
+    def commit_timeout_s(self) -> float:
+        """How long to wait for a commit, in seconds."""
+        return self._options.commit_timeout_s
+
+    @property
     def is_closed(self) -> bool:
         """Says whether the session is over."""
         return self._closed
@@ -201,12 +208,19 @@ class TrainingSession:
     def _restore(self, plan: Plan) -> Restored | None:
         manifest = plan.restore
         if manifest is None:
+            if plan.adopt and self._options.adopt:
+                self._committer.restore_variables(self._checkpoint, plan.adopt)
+                _log.info(
+                    "%s holds TensorFlow checkpoints without manifests: %s is adopted. Steps count from 0.",
+                    self._committer.directory,
+                    plan.adopt,
+                )
             self._write_status(reason="start")
             return None
         started = time.monotonic()
         name = part_name(manifest.prefix, self._cluster.worker, self._cluster.workers)
         part = read_part(self._committer.directory, name)
-        self._committer.restore_variables(self._checkpoint, manifest)
+        self._committer.restore_variables(self._checkpoint, manifest.prefix)
         self._saved_step = manifest.step
         self._write_status(restored_step=manifest.step, reason="restored")
         self._event(

@@ -48,11 +48,13 @@ class Plan:
         incarnation: number of this life of the program.
         first_number: number of the first checkpoint that will be written.
         restore: the checkpoint to go on from, or None to begin afresh.
+        adopt: name of a plain TensorFlow checkpoint to begin with, in a directory without any manifest.
     """
 
     incarnation: int
     first_number: int
     restore: Manifest | None
+    adopt: str | None = None
 
 
 def begin_together(
@@ -138,6 +140,7 @@ def _look(committer: Committer, cluster: Cluster, fit: int) -> Plan:
         incarnation=manifests.next_incarnation(committer.directory),
         first_number=manifests.next_number(committer.directory),
         restore=restore,
+        adopt=committer.adoptable() if restore is None else None,
     )
 
 
@@ -162,7 +165,12 @@ def _follow(
         raise problem
     if verdict:
         raise _error_from(verdict)
-    return Plan(incarnation=words["incarnation"], first_number=words["number"], restore=restore)
+    return Plan(
+        incarnation=words["incarnation"],
+        first_number=words["number"],
+        restore=restore,
+        adopt=words["adopt"],
+    )
 
 
 def _wait(store: KeyValueStore, key: str, timeout_s: float, what: str) -> str:

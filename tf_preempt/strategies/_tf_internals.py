@@ -384,3 +384,14 @@ def undistributed(dataset: Any) -> tf.data.Dataset | None:
         return dataset
     found = getattr(dataset, "_original_dataset", None)
     return found if isinstance(found, tf.data.Dataset) else None
+
+
+def manager_settings(manager: Any) -> tuple[str, int | None]:
+    """The `checkpoint_name` and `max_to_keep` with which a ``tf.train.CheckpointManager`` was made.
+
+    Raises:
+        InternalsChangedError: TensorFlow's private names have changed.
+    """
+    prefix = _attribute(manager, "_checkpoint_prefix", "CheckpointManager")
+    limit = _attribute(manager, "_max_to_keep", "CheckpointManager")
+    return str(prefix).rpartition("/")[2], None if limit is None else int(limit)

@@ -1,0 +1,303 @@
+"""The handler for custom training loops; an existing program changes one import."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+import tensorflow as tf
+
+from tf_preempt.checkpointing.cadence import Cadence, SaveEvery
+from tf_preempt.checkpointing.cluster import cluster_of_resolver
+from tf_preempt.checkpointing.committer import Committer
+from tf_preempt.checkpointing.directory import resolve_directory
+from tf_preempt.checkpointing.iterator_state import set_position, take_position
+from tf_preempt.checkpointing.leaving import in_notebook
+from tf_preempt.checkpointing.random_state import set_random_state, take_random_state
+from tf_preempt.checkpointing.session import SessionOptions, Snapshot, TrainingSession
+from tf_preempt.checkpointing.worker_part import WorkerPart
+from tf_preempt.errors import ConfigError
+from tf_preempt.strategies import _tf_internals
+from tf_preempt.termination.config import TerminationConfig
+
+_log = logging.getLogger("tf_preempt")
+_T = TypeVar("_T")
+
+
+class PreemptionCheckpointHandler:
+    """Saves on notice and at a cadence, and resumes a custom loop at the right step.
+
+    Takes what ``tf.distribute.experimental.PreemptionCheckpointHandler`` takes, in the same order; use it in
+    the same places.  `steps` and `track` make the resume exact.  All workers construct one, with the same
+    arguments, after the strategy and after the objects that the checkpoint holds.
+
+    Example:
+        >>> handler = tf_preempt.PreemptionCheckpointHandler(resolver, manager)
+        >>> iterator = handler.track(iter(strategy.experimental_distribute_dataset(dataset)))
+        >>> with handler.watch_preemption_scope():
+        ...     for _ in handler.steps(10_000):
+        ...         handler.run(train_step, next(iterator))
+
+    Args:
+        cluster_resolver: describes the cluster; None: one worker.
+        checkpoint_or_checkpoint_manager: a ``tf.train.Checkpoint`` or a ``tf.train.CheckpointManager``.  A
+            manager's directory, `checkpoint_name` and `max_to_keep` are taken over; its own methods are not
+            called, because it would delete an old checkpoint before the new one is committed.
+        checkpoint_dir: where checkpoints go; for a ``tf.train.Checkpoint`` only.
+        termination_config: what counts as a notice and how to leave; ours or TensorFlow's.
+        save_every: as for `tf_preempt.callbacks.PreemptionCheckpoint`, without ``"epoch"``.
+        max_to_keep: how many checkpoints stay; None: all, or the manager's limit.
+        on_preemption: as for `tf_preempt.callbacks.PreemptionCheckpoint`.
+        environ: the environment that is read.
+
+    Raises:
+        ConfigError: an argument has a value that it cannot have.
+        DirectoryNotGivenError: a ``tf.train.Checkpoint`` without any directory.
+        UnsupportedStrategyError: the cluster has parameter servers.
+        TfPreemptError: see `TrainingSession.start`: directory or checkpoint are not as they have to be.
+
+    Environment:
+        TF_PREEMPT_DIR, AIP_CHECKPOINT_DIR, TF_PREEMPT_DIR_OVERRIDE, TF_PREEMPT_STATUS_FILE: as for
+        `tf_preempt.callbacks.PreemptionCheckpoint`.
+
+    References:
+        https://www.tensorflow.org/api_docs/python/tf/distribute/experimental/PreemptionCheckpointHandler
+    """
+
+    def __init__(
+        self,
+        cluster_resolver: Any,
+        checkpoint_or_checkpoint_manager: Any,
+        checkpoint_dir: str | os.PathLike[str] | None = None,
+        termination_config: Any = None,
+        *,
+        save_every: SaveEvery = "auto",
+        max_to_keep: int | None = None,
+        on_preemption: str | None = None,
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
+        cadence = Cadence.parse(save_every)
+        if cadence.kind == "epoch":
+            raise ConfigError(
+                "save_every='epoch': a custom loop has no epochs that the handler could see.",
+                hint="give the number of steps of an epoch",
+            )
+        if on_preemption not in (None, "exit", "raise"):
+            raise ConfigError(f"on_preemption={on_preemption!r}: expected None, 'exit' or 'raise'.")
+        checkpoint, committer = _checkpoint_and_committer(
+            checkpoint_or_checkpoint_manager, checkpoint_dir, max_to_keep, environ
+        )
+        options = SessionOptions(
+            config=TerminationConfig.from_any(termination_config),
+            cadence=cadence,
+            adopt=True,
+            raise_on_preemption=in_notebook() if on_preemption is None else on_preemption == "raise",
+            environ=environ,
+        )
+        self._steps = 0
+        self._counted = False
+        self._finished = False
+        self._tracked: dict[str, Any] = {}
+        self._restored = WorkerPart()
+        self._session = TrainingSession(
+            checkpoint,
+            committer,
+            cluster_of_resolver(cluster_resolver),
+            options,
+            save_on_all_workers=_holds_sync_on_read(checkpoint),
+        )
+        restored = self._session.start()
+        if restored is not None:
+            self._restored = restored.part
+            self._steps = restored.manifest.step
+            set_random_state(restored.part.values["random"])
+
+    # ------------------------------------------------------------------------------------ the loop
+
+    @property
+    def total_run_calls(self) -> int:
+        """Steps done since training began, over all incarnations."""
+        return self._steps
+
+    def steps(self, total: int) -> Iterator[int]:
+        """The indices of the steps that are left of `total`: all of them, or from the restored one on.
+
+        Args:
+            total: steps of the whole training, counted from its very beginning.
+
+        Yields:
+            The index of the step to do, from 0.  A step in which `run` was not called is counted too.
+
+        Raises:
+            SystemExit, Preempted, CheckpointWriteError: see `run`.
+        """
+        while self._steps < total:
+            self._counted = False
+            yield self._steps
+            if not self._counted:
+                self._count_step()
+
+    def run(self, distributed_train_function: Callable[..., _T], *args: Any, **kwargs: Any) -> _T:
+        """Calls the function, counts a step, and saves if it is time.
+
+        Args:
+            distributed_train_function: one step of training; it calls ``strategy.run``.
+            *args: for the function.
+            **kwargs: for the function.
+
+        Returns:
+            What the function returned.
+
+        Raises:
+            SystemExit: after the save on a notice, with the platform's restart code; also when another
+                worker was lost.
+            Preempted: in its place, in a notebook or with ``on_preemption="raise"``.
+            CheckpointWriteError: a save failed; the checkpoints before it are untouched.
+        """
+        with self._session.guard():
+            result = distributed_train_function(*args, **kwargs)
+        self._count_step()
+        return result
+
+    def save_checkpoint_if_preempted(self, *args: Any, **kwargs: Any) -> None:
+        """Counts a step and saves if it is time; for loops that do not call `run`.
+
+        Args:
+            *args: accepted for TensorFlow's handler's sake, and not used.
+            **kwargs: likewise.
+
+        Raises:
+            SystemExit, Preempted, CheckpointWriteError: see `run`.
+        """
+        if args or kwargs:
+            _log.warning(
+                "save_checkpoint_if_preempted takes no options for the save; %s is ignored.", (args, kwargs)
+            )
+        self._count_step()
+
+    def track(self, iterator: Any, name: str | None = None) -> Any:
+        """Saves this iterator's position with every checkpoint, and restores it now if there is one.
+
+        Args:
+            iterator: a ``tf.data.Iterator`` or the iterator of a distributed data set.
+            name: what it is called in checkpoints; None: by the order of the calls.  Track the iterator of a
+                new epoch under the name of the one before.
+
+        Returns:
+            The iterator.
+
+        Raises:
+            UnsupportedStrategyError: the iterator is of a kind whose position cannot be saved.
+        """
+        key = name if name is not None else str(len(self._tracked))
+        place = f"iterator/{key}"
+        if key not in self._tracked and set_position(iterator, place, self._restored.tensors):
+            _log.info("Data iterator %r goes on where it was.", key)
+        elif take_position(iterator, place) is None:
+            _log.warning(
+                "The state of data iterator %r cannot be saved: its pipeline holds a Python generator or a "
+                "stateful random op. After a resume it begins at its beginning. "
+                "HINT: use seeded tf.data transformations in their place.",
+                key,
+            )
+        self._tracked[key] = iterator
+        return iterator
+
+    def save(self) -> None:
+        """Saves and commits now; all workers have to call it after the same step.
+
+        Raises:
+            CheckpointWriteError: it could not be written or committed.
+        """
+        self._session.save_now(self._capture, reason="save()").wait(self._session.commit_timeout_s)
+
+    @contextlib.contextmanager
+    def watch_preemption_scope(self) -> Iterator[None]:
+        """Training happens in this block: a lost worker ends in a restart, and the end is committed.
+
+        Raises:
+            SystemExit: another worker was lost.
+            CheckpointWriteError: the last checkpoint could not be written.
+        """
+        try:
+            with self._session.guard():
+                yield
+        except BaseException:
+            self.close()
+            raise
+        self.finish()
+
+    def finish(self) -> None:
+        """Training is over: commits its end and closes.  Leaving `watch_preemption_scope` does it too.
+
+        Raises:
+            CheckpointWriteError: the last checkpoint could not be written.
+        """
+        if not self._finished and not self._session.is_closed:
+            self._finished = True
+            self._session.finish(self._capture)
+
+    def close(self) -> None:
+        """Gives back threads, signal handlers and the directory, without a save; twice is fine."""
+        self._session.close()
+
+    # ------------------------------------------------------------------------------------- the inside
+
+    def _count_step(self) -> None:
+        self._counted = True
+        self._steps += 1
+        self._session.boundary(self._capture, step=self._steps)
+
+    def _capture(self) -> Snapshot:
+        tensors: dict[str, Any] = {}
+        for key, iterator in self._tracked.items():
+            tensors |= take_position(iterator, f"iterator/{key}") or {}
+        return Snapshot(
+            step=self._steps,
+            resume={"phase": "finished" if self._finished else "train", "step": self._steps},
+            part=WorkerPart(tensors=tensors, values={"random": take_random_state()}),
+        )
+
+
+def _checkpoint_and_committer(
+    given: Any, directory: str | os.PathLike[str] | None, max_to_keep: int | None, environ: Mapping[str, str]
+) -> tuple[Any, Committer]:
+    """The checkpoint, and a committer for it with a manager of our own.
+
+    Raises:
+        ConfigError: neither a Checkpoint nor a CheckpointManager, or a manager and a directory.
+    """
+    name = "ckpt"
+    if isinstance(given, tf.train.CheckpointManager):
+        if directory is not None:
+            raise ConfigError(
+                f"checkpoint_dir={directory!r} was given beside a CheckpointManager, which has a directory "
+                f"({given.directory}).",
+                hint="leave checkpoint_dir out",
+            )
+        checkpoint, directory = given.checkpoint, given.directory
+        name, limit = _tf_internals.manager_settings(given)
+        max_to_keep = limit if max_to_keep is None else max_to_keep
+        _log.info("The manager's limit of %s checkpoints in %s is kept, after each commit.", limit, directory)
+    elif isinstance(given, tf.train.Checkpoint):
+        checkpoint = given
+    else:
+        raise ConfigError(
+            f"checkpoint_or_checkpoint_manager={given!r}: expected a tf.train.Checkpoint or a "
+            "tf.train.CheckpointManager."
+        )
+    path = resolve_directory(directory, environ)
+    manager = tf.train.CheckpointManager(checkpoint, path, max_to_keep=None, checkpoint_name=name)
+    return checkpoint, Committer(manager, max_to_keep=max_to_keep, variables=[], name=name)
+
+
+def _holds_sync_on_read(checkpoint: Any) -> bool:
+    """Says whether reading the checkpoint's variables is a collective (metrics under a strategy)."""
+    return any(
+        _tf_internals.is_sync_on_read(node)
+        for node in tf.train.TrackableView(checkpoint).descendants()
+        if isinstance(node, tf.Variable)
+    )
