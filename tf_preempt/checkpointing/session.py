@@ -500,7 +500,16 @@ class TrainingSession:
         except (tf.errors.UnavailableError, tf.errors.AbortedError, errors.CoordinationError) as error:
             if self._cluster.workers == 1:
                 raise
-            reason = str(error).splitlines()[0][:300]
+            reason = _gist(error)
             _log.error("Another worker is lost (%s); leaving for a restart from the last commit.", reason)
             self._event("peer_lost", reason=reason)
             self._leave("A worker was lost; the last commit is untouched.", None)
+
+
+def _gist(error: Exception) -> str:
+    """The line of an error that says what happened: TensorFlow puts a heading and a traceback around it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    telling = [
+        line for line in lines if "Collective ops" in line or "Socket" in line or "incarnation" in line
+    ]
+    return (telling or lines or [type(error).__name__])[0][:300]

@@ -97,12 +97,12 @@ def _lead(
             proof.remove(also_directory=True)
         store.set(f"{prefix}/plan", _error_text(error))
         raise
-    name = plan.restore.name if plan.restore else None
     words = {
         "proof": proof.name,
         "incarnation": plan.incarnation,
         "number": plan.first_number,
-        "restore": name,
+        "restore": plan.restore.name if plan.restore else None,
+        "adopt": plan.adopt,
     }
     store.set(f"{prefix}/plan", json.dumps(words))
     try:
