@@ -1,0 +1,325 @@
+"""Trains under ``tf-preempt run -- tf-preempt launch``, watches, and sends real signals to real workers."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from tf_preempt.cli.demo.interruptions import Interruption, is_due
+from tf_preempt.cli.demo.progress import DIRECTORY_VARIABLE, Position, ProgressFollower, Record
+from tf_preempt.cli.demo.result import Arrays, read_result
+from tf_preempt.cli.demo.settings import DemoSettings
+from tf_preempt.cli.demo.story import Story, describe_event, describe_log_line
+from tf_preempt.errors import LaunchError
+from tf_preempt.goodput.events import EventFollower
+from tf_preempt.launch.process_tree import ProcessTree
+from tf_preempt.termination.exit_codes import describe
+
+__all__ = ["Director", "Sent", "Training"]
+
+# Signals have to hit validations of a fifth of a second.
+_POLL_S = 0.003
+_LAST_LINES = 30
+_OF_OTHERS = ("TF_CONFIG", "TF_PREEMPT_DIR", "TF_PREEMPT_DIR_OVERRIDE", "TF_PREEMPT_STATUS_FILE")
+# For the children only.  The demo is about signals, not about speed: one GPU cannot be shared by workers.
+_QUIET = {
+    "TF_CPP_MIN_LOG_LEVEL": "2",
+    "GRPC_VERBOSITY": "ERROR",
+    "CUDA_VISIBLE_DEVICES": "-1",
+    "PYTHONUNBUFFERED": "1",
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sent:
+    """A signal that was sent.
+
+    Args:
+        interruption: as it was planned.
+        incarnation: of the training, to which it went.
+        done: the last batch that was known to be finished.
+        t: when, in seconds since 1970.
+    """
+
+    interruption: Interruption
+    incarnation: int
+    done: Position
+    t: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Training:
+    """A training that has come to its end.
+
+    Args:
+        result: weights, optimizer variables and History.
+        records: what the workers did.
+        incarnations: of each process id.
+        sent: the interruptions.
+    """
+
+    result: Arrays
+    records: Sequence[Record]
+    incarnations: Mapping[int, int]
+    sent: Sequence[Sent]
+
+
+class Director:
+    """Runs the demo's programs in a directory.
+
+    Args:
+        settings: how big.
+        directory: for everything that is written; exists.
+        data_dir: for the data set.
+        story: told what happens.
+        environ: environment variables, passed on to the programs.
+        stall_timeout_s: a program that does nothing for so long has failed.
+        clock: seconds since 1970; the workers write such times too.
+        sleep: waits for a number of seconds.
+        kill: sends a signal to a process.
+    """
+
+    def __init__(
+        self,
+        settings: DemoSettings,
+        *,
+        directory: str,
+        data_dir: str,
+        story: Story,
+        environ: Mapping[str, str] = os.environ,
+        stall_timeout_s: float = 120.0,
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], None] = time.sleep,
+        kill: Callable[[int, int], None] = os.kill,
+    ) -> None:
+        self._settings = settings
+        self._directory = directory
+        self._data_dir = data_dir
+        self._story = story
+        self._environ = {name: value for name, value in environ.items() if name not in _OF_OTHERS} | _QUIET
+        self._stall_timeout_s = stall_timeout_s
+        self._clock = clock
+        self._sleep = sleep
+        self._kill = kill
+
+    def write_data(self) -> None:
+        """Writes the data set, in a process of its own, as it takes TensorFlow.
+
+        Raises:
+            LaunchError: that failed.
+        """
+        command = [sys.executable, "-m", "tf_preempt.cli.demo.data", self._data_dir]
+        with self._running("data", command, self._environ) as alive:
+            end = self._clock() + self._stall_timeout_s
+            while alive() and self._clock() < end:
+                self._sleep(_POLL_S)
+
+    def train(self, name: str, plan: Sequence[Interruption] = ()) -> Training:
+        """Trains from the beginning to the end.
+
+        Args:
+            name: of the folder for this training's files; must not exist.
+            plan: interruptions, in the order of their places.
+
+        Raises:
+            LaunchError: a program failed or does nothing any more, or the training ended before all
+                interruptions could be made.
+            OSError: the folder cannot be written to.
+        """
+        folder = os.path.join(self._directory, name)
+        progress_dir = os.path.join(folder, "progress")
+        os.makedirs(progress_dir)
+        result = os.path.join(folder, "result.npz")
+        checkpoints = os.path.join(folder, "checkpoints")
+        environ = {**self._environ, DIRECTORY_VARIABLE: progress_dir}
+        watch = _Watch(
+            plan=plan,
+            progress=ProgressFollower(progress_dir),
+            events=EventFollower(checkpoints),
+            log=_LogFollower(_log_path(folder, "supervisor")),
+            story=self._story,
+            clock=self._clock,
+            kill=self._kill,
+        )
+        command = self._command(checkpoints=checkpoints, result=result)
+        with self._running(name, command, environ, folder) as alive:
+            self._follow(watch, alive)
+        watch.look()
+        if watch.left:
+            number = len(plan) - watch.left + 1
+            raise LaunchError(
+                f"the training ended before interruption {number} of {len(plan)} could be made.",
+                hint="the machine is too busy to hit a short training: --epochs makes it longer.",
+            )
+        return Training(
+            result=read_result(result),
+            records=watch.records,
+            incarnations=watch.incarnations,
+            sent=watch.sent,
+        )
+
+    def _command(self, *, checkpoints: str, result: str) -> list[str]:
+        settings = self._settings
+        run = ["run", "--max-restarts", "10", "--backoff-initial", "0.1", "--stop-timeout", "60"]
+        launch = ["launch", "--workers", str(settings.workers), "--stop-timeout", "30"]
+        options = {
+            "data": self._data_dir,
+            "checkpoints": checkpoints,
+            "result": result,
+            "epochs": settings.epochs,
+            "seed": settings.seed,
+            "save-every": settings.save_every,
+        }
+        train = ["-m", "tf_preempt.cli.demo.train", *(f"--{key}={value}" for key, value in options.items())]
+        python, package = sys.executable, ["-m", "tf_preempt"]
+        return [python, *package, *run, "--", python, *package, *launch, "--", python, *train]
+
+    def _follow(self, watch: _Watch, alive: Callable[[], bool]) -> None:
+        stalled_at = self._clock() + self._stall_timeout_s
+        while alive():
+            if watch.look():
+                stalled_at = self._clock() + self._stall_timeout_s
+            elif self._clock() > stalled_at:
+                return  # whoever started it says so
+            self._sleep(_POLL_S)
+
+    @contextmanager
+    def _running(
+        self, name: str, command: Sequence[str], environ: Mapping[str, str], folder: str | None = None
+    ) -> Iterator[Callable[[], bool]]:
+        """Runs a program while the block watches it; nothing of it is left behind the block.
+
+        Raises:
+            LaunchError: it failed, or lives still at the end of the block.
+        """
+        logs = [_log_path(folder or self._directory, log) for log in ("workers", "supervisor")]
+        with open(logs[0], "wb") as output, open(logs[1], "wb") as errors:
+            tree = ProcessTree(command, environ=environ, stdout=output, stderr=errors)
+        waiter = threading.Thread(target=tree.wait, name=f"tf_preempt demo {name}", daemon=True)
+        waiter.start()
+        try:
+            yield waiter.is_alive
+            stalled = waiter.is_alive()
+        finally:
+            tree.kill()
+            waiter.join()
+        if stalled or tree.returncode:
+            ended = (
+                f"did nothing for {self._stall_timeout_s:g} s" if stalled else describe(tree.returncode or 0)
+            )
+            raise LaunchError("\n".join([f"{name}: {ended}.  Its last lines:", *map(_last_lines, logs)]))
+
+
+class _Watch:
+    """Follows one training, tells of it, and sends the signals that are due."""
+
+    def __init__(
+        self,
+        *,
+        plan: Sequence[Interruption],
+        progress: ProgressFollower,
+        events: EventFollower,
+        log: _LogFollower,
+        story: Story,
+        clock: Callable[[], float],
+        kill: Callable[[int, int], None],
+    ) -> None:
+        self.records: list[Record] = []
+        self.incarnations: dict[int, int] = {}
+        self.sent: list[Sent] = []
+        self._plan = list(plan)
+        self._progress = progress
+        self._events = events
+        self._log = log
+        self._story = story
+        self._clock = clock
+        self._kill = kill
+        self._pids: dict[int, dict[int, int]] = {}  # incarnation -> worker -> process
+        # Up to here all had been run when the last signal took effect; None: nobody is on the way back.
+        self._frontier: Position | None = None
+
+    @property
+    def left(self) -> int:
+        """How many interruptions have not been made."""
+        return len(self._plan) - len(self.sent)
+
+    def look(self) -> bool:
+        """Takes in what has happened since the last time and says whether anything has."""
+        # In this order: a process is in the events before it notes its first batch.
+        records = self._progress.poll()
+        events = self._events.poll()
+        for event in events:
+            if event["kind"] == "start":
+                self.incarnations[event["pid"]] = event["incarnation"]
+                self._pids.setdefault(event["incarnation"], {})[event["worker"]] = event["pid"]
+            self._tell(describe_event(event))
+        for record in records:
+            self._take(record)
+        if records:
+            self._interrupt_if_due(records[-1])
+        lines = self._log.poll()
+        for line in lines:
+            self._tell(describe_log_line(line))
+        return bool(records or events or lines)
+
+    def _tell(self, text: str | None) -> None:
+        if text is not None:
+            self._story.tell(text)
+
+    def _take(self, record: Record) -> None:
+        self.records.append(record)
+        if self._frontier is None:
+            return
+        last = self.sent[-1]
+        if self.incarnations[record.pid] <= last.incarnation:
+            self._frontier = max(self._frontier, record.position)
+        elif record.position > self._frontier:
+            self._frontier = None
+            self._story.tell(f"further than before, {record.t - last.t:.1f} s after the signal", "good")
+
+    def _interrupt_if_due(self, record: Record) -> None:
+        if not self.left or self._frontier is not None:
+            return
+        interruption, incarnation = self._plan[len(self.sent)], self.incarnations[record.pid]
+        if not is_due(interruption, record.position):
+            return
+        pid = self._pids[incarnation][interruption.worker]
+        sent = Sent(interruption=interruption, incarnation=incarnation, done=record.position, t=self._clock())
+        try:
+            self._kill(pid, interruption.signal)
+        except ProcessLookupError as error:
+            raise LaunchError(f"worker {interruption.worker} (process {pid}) has gone by itself.") from error
+        self.sent.append(sent)
+        self._frontier = record.position
+        what = f"{interruption.signal.name} to worker {interruption.worker} (process {pid})"
+        self._story.tell(f"{what} after {record.position}", "signal")
+
+
+class _LogFollower:
+    """Gives the lines of a file as they become complete."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._offset = 0
+
+    def poll(self) -> list[str]:
+        with open(self._path, "rb") as file:
+            file.seek(self._offset)
+            whole, newline, _ = file.read().rpartition(b"\n")
+        self._offset += len(whole) + len(newline)
+        return whole.decode(errors="replace").splitlines()
+
+
+def _log_path(folder: str, name: str) -> str:
+    return os.path.join(folder, f"{name}.log")
+
+
+def _last_lines(path: str) -> str:
+    with open(path, encoding="utf-8", errors="replace") as file:
+        lines = file.read().splitlines()[-_LAST_LINES:]
+    return "\n".join([f"--- {path}", *lines])
