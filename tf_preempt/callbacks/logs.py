@@ -7,11 +7,16 @@ from typing import Any
 
 import numpy as np
 
+from tf_preempt.errors import CheckpointWriteError
+
 
 def encode(value: Any) -> Any:
     """A log value, or a structure of them, as JSON holds it.
 
     Tensors and arrays become numbers or lists; what strict JSON lacks (NaN, the infinities) becomes a string.
+
+    Raises:
+        CheckpointWriteError: there is something in it that is neither a number, a string nor a structure.
     """
     if isinstance(value, dict):
         return {str(key): encode(item) for key, item in value.items()}
@@ -21,7 +26,21 @@ def encode(value: Any) -> Any:
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else {"__float__": repr(value)}
-    return encode(np.asarray(value).tolist())
+    return encode(_plain(value))
+
+
+def _plain(value: Any) -> Any:
+    """Python's own numbers, or lists of them, for a tensor, an array or a number of NumPy."""
+    array = np.asarray(value.numpy() if hasattr(value, "numpy") else value)
+    if array.dtype.kind == "V":  # bfloat16 and its like: NumPy knows no Python number for them
+        array = array.astype(np.float64)
+    plain = array.tolist()
+    if not isinstance(plain, (list, str, bool, int, float)):
+        raise CheckpointWriteError(
+            f"{value!r} of type {type(value).__name__} cannot be kept in a checkpoint's JSON.",
+            hint="return numbers, strings, lists and dicts of them from get_state() and as logs",
+        )
+    return plain
 
 
 def decode(value: Any) -> Any:
