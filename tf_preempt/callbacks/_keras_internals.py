@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -47,7 +48,7 @@ def fit_locals(model: Any) -> FitLocals:
     Raises:
         InternalsChangedError: there is none that looks as it does in the supported versions.
     """
-    frame = sys._getframe(1)
+    frame: types.FrameType | None = sys._getframe(1)
     while frame is not None:
         names = frame.f_locals
         if frame.f_code.co_name == "fit" and names.get("self") is model and "epoch_iterator" in names:
@@ -55,8 +56,18 @@ def fit_locals(model: Any) -> FitLocals:
             if callbacks is None:
                 raise _changed("the local variable `callbacks` of Model.fit")
             return FitLocals(epoch_iterator=names["epoch_iterator"], callbacks=list(callbacks))
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     raise _changed("the local variable `epoch_iterator` of Model.fit")
+
+
+def is_running(epoch_iterator: Any) -> bool:
+    """Says whether this thread is inside the `fit` to which an epoch iterator belongs."""
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "fit" and frame.f_locals.get("epoch_iterator") is epoch_iterator:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _changed(name: str) -> InternalsChangedError:
@@ -131,13 +142,16 @@ class Epochs:
         steps: Iterator[Step] = self._original()
         return steps
 
+    def begin_epoch(self) -> None:
+        """Lets the data adapter begin an epoch: a PyDataset starts its threads."""
+        self._epochs.data_adapter.on_epoch_begin()
+
     def resumed(self, first_step: int, iterator: Any) -> Iterator[Step]:
         """The steps of an epoch from `first_step` on, as Keras would have given them.
 
-        The caller has set `counters`.
+        The caller has called `begin_epoch` and set `counters`.
         """
         epochs, stride = self._epochs, self.steps_per_execution
-        epochs.data_adapter.on_epoch_begin()
         steps = epochs.steps_per_epoch or epochs._num_batches or -1
         if steps > 0:
             epochs._current_iterator = iterator

@@ -99,8 +99,7 @@ class PreemptionCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # K
             TfPreemptError: the directory, the checkpoint or a worker is not as it has to be; on all workers
                 alike, before the first step and with nothing left behind.
         """
-        if self._fit is not None:
-            self._fit.release()  # an earlier fit ended in an exception
+        _release_abandoned()
         model = self.model
         found = keras_internals.fit_locals(model)
         self._check_alone(found.callbacks)
@@ -122,6 +121,7 @@ class PreemptionCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # K
         session = TrainingSession(checkpoint, committer, cluster_of(strategy), options)
         states = CallbackStates(found.callbacks, ignore=self)
         self._fit = ProtectedFit(model, session, found.epoch_iterator, states, epochs=self.params["epochs"])
+        _running.append(self._fit)
         try:
             self._fit.begin()
         except BaseException:
@@ -168,6 +168,15 @@ class PreemptionCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # K
             fit.release()
         _finished_fits[self.directory] = _finished_fits.get(self.directory, 0) + 1
 
+
+def _release_abandoned() -> None:
+    """Closes what an exception has left open: nothing tells a callback that `fit` was left that way."""
+    for fit in [fit for fit in _running if not fit.is_running]:
+        fit.release()
+        _running.remove(fit)
+
+
+_running: list[ProtectedFit] = []
 
 _finished_fits: dict[str, int] = {}
 """How many trainings this process has finished in each directory: the ordinal of the next."""

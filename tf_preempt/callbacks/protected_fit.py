@@ -50,6 +50,7 @@ class ProtectedFit:
         self._model = model
         self._session = session
         self._states = states
+        self._epoch_iterator = epoch_iterator
         self._epochs = epochs
         # Where fit is.
         self._phase: Phase = "train"
@@ -73,6 +74,11 @@ class ProtectedFit:
         self._validation_data: DataStream | None = None
         self._functions: dict[str, Any] = {}
         self._get_result: Callable[[Any], Any] = lambda logs: logs
+
+    @property
+    def is_running(self) -> bool:
+        """Says whether this thread is inside the `fit`: an exception elsewhere may have ended it unseen."""
+        return keras_internals.is_running(self._epoch_iterator)
 
     # ------------------------------------------------------------------------------------- begin, end
 
@@ -157,9 +163,16 @@ class ProtectedFit:
             self._train_data.at_step(iterator)
             if not self._executed:
                 self._warn_if_position_is_unknown(iterator)
-            self._session.boundary(self._capture, step=self._train_steps, new_epoch=new_epoch)
+            self._boundary(new_epoch=new_epoch)
             new_epoch, self._executed = False, True
             yield begin, end, iterator
+
+    def _boundary(self, *, new_epoch: bool = False) -> None:
+        try:
+            self._session.boundary(self._capture, step=self._train_steps, new_epoch=new_epoch)
+        except BaseException:
+            self.release()  # fit ends here, and the model may be trained again in this process
+            raise
 
     def _remaining_steps(self) -> Iterator[Step]:
         """The steps that the resumed epoch has left; puts everything in place first."""
@@ -167,6 +180,8 @@ class ProtectedFit:
         if resume is None:
             raise RuntimeError("There is no resume point.")
         self._resume_validation = resume
+        if resume.phase == "train":
+            self._train.begin_epoch()
         iterator = self._train_data.restore(resume.train, self._restored_part.tensors)
         self._restore_before_first_step(resume)
         if resume.phase == "train":
@@ -206,13 +221,14 @@ class ProtectedFit:
         for begin, end, iterator in self._remaining_steps_of_validation(validation, data):
             self._step = begin
             data.at_step(iterator)
-            self._session.boundary(self._capture, step=self._train_steps)
+            self._boundary()
             yield begin, end, iterator
 
     def _remaining_steps_of_validation(self, validation: Epochs, data: DataStream) -> Iterator[Step]:
         resume, self._resume_validation = self._resume_validation, None
         if resume is None or resume.phase != "validate" or resume.validate is None:
             return validation.original()
+        validation.begin_epoch()
         iterator = data.restore(resume.validate, self._restored_part.tensors)
         model_state.set_metric_parts(self._model, self._restored_part.tensors)
         self._logs = resume.logs
