@@ -1,72 +1,35 @@
-"""How all workers come to act at the same boundary: a small state machine that knows no TensorFlow.
+"""Acting at the same boundary on all workers: the threads around the protocol of `rounds`.
 
-Every worker counts *boundaries*: the places between executions at which it could save.  The sequence is the
-same on all workers.  Somebody (a worker with a notice, or the chief when a periodic save is due) claims a
-*round*; then
-
-1. each worker's background thread first sets `hold`, then reads the boundary at which its main thread is,
-   and reports it;
-2. everybody computes the same *agreed boundary*: one more than the largest report.  Each main thread
-   may be inside the execution that follows its report, and such an execution may need all workers
-   (a collective), so all of them have to finish it;
-3. a held main thread goes on while its boundary is below the agreed one, and acts at the agreed one.
-
-Nobody can be past the agreed boundary: a main thread that has not seen `hold` yet was reported where it is,
-and the next boundary holds it.  The main thread pays for an attribute that it writes and one that it reads.
+The main thread pays for an attribute that it writes and one that it reads at each boundary.  Everything else
+happens in a background thread, which answers the other workers.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import logging
+import functools
 import threading
 import time
 from collections.abc import Callable
-from typing import Literal
+from typing import Any
 
-from tf_preempt.checkpointing.key_value import KeyExistsError, KeyValueStore
+from tf_preempt.checkpointing.key_value import KeyValueStore
+from tf_preempt.checkpointing.rounds import (
+    Announce,
+    Await,
+    Decide,
+    Decision,
+    Hold,
+    LookAround,
+    Operation,
+    ReadBoundary,
+    Request,
+    Rounds,
+    Script,
+    Write,
+)
 from tf_preempt.errors import CoordinationError
 
-_log = logging.getLogger("tf_preempt")
-
-RequestKind = Literal["save", "notice", "leave"]
-_RANKS: dict[RequestKind, int] = {"save": 0, "notice": 1, "leave": 2}
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Request:
-    """Why a round is opened.
-
-    Args:
-        kind: ``"save"``: a periodic save; ``"notice"``: save now, and train on in the time that is left;
-            ``"leave"``: save and leave.
-        worker: index of the worker that asks.
-        reason: for people, e.g. ``"SIGTERM"`` or ``"every 600 s"``.
-        deadline_s: seconds left when the request was made, if the platform said.
-    """
-
-    kind: RequestKind
-    worker: int
-    reason: str
-    deadline_s: float | None = None
-
-    def to_json(self) -> str:
-        """The request as the value of a key."""
-        return json.dumps(dataclasses.asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Request:
-        """Reads what `to_json` wrote."""
-        return cls(**json.loads(text))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Decision:
-    """What a round came to: everybody acts on `request` at boundary `boundary`."""
-
-    boundary: int
-    request: Request
+__all__ = ["Agreement", "Decision", "Request"]
 
 
 class Agreement:
@@ -102,14 +65,9 @@ class Agreement:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
-        self._worker = worker
-        self._workers = workers
-        self._prefix = prefix
-        self._report_timeout_s = report_timeout_s
         self._poll_s = poll_s
         self._on_claim = on_claim
         self._on_poll = on_poll
-        self._clock = clock
         self._thread = threading.Thread(target=self._run, name="tf_preempt-agreement", daemon=True)
         self._closed = threading.Event()
         # Read and written by the main thread at every boundary: plain attributes, no lock.
@@ -117,11 +75,11 @@ class Agreement:
         self._hold = False
         # Everything below is guarded by the condition.
         self._changed = threading.Condition()
-        self._round = 0
-        self._wanted: list[Request] = []
+        self._rounds = Rounds(
+            worker=worker, workers=workers, prefix=prefix, report_timeout_s=report_timeout_s, clock=clock
+        )
         self._decision: Decision | None = None
         self._failure: CoordinationError | None = None
-        self._finished = False
 
     @property
     def at(self) -> int:
@@ -151,21 +109,23 @@ class Agreement:
         self._at += 1
         if not self._hold:
             return None
-        return self._wait_for_decision()
+        return self._wait_for_decision(finished=False)
 
     def finish(self) -> Decision | None:
         """Counts the last boundary: training is over.  Returns the decision of a round that was under way.
 
+        The agreed boundary of such a round may lie behind the last one: whoever reports from here has not
+        seen it in time, and need not.
+
         Raises:
             CoordinationError: another worker did not report in time, or the chief is gone.
         """
-        self._finished = True
         self._at += 1
         if not self._hold:
             return None
-        return self._wait_for_decision()
+        return self._wait_for_decision(finished=True)
 
-    def _wait_for_decision(self) -> Decision | None:
+    def _wait_for_decision(self, *, finished: bool) -> Decision | None:
         with self._changed:
             # The agreement thread always ends the wait: its own waits for others have time-outs.
             self._changed.wait_for(
@@ -174,17 +134,11 @@ class Agreement:
             if self._failure is not None:
                 raise self._failure
             decision = self._decision
-            if decision is None or (self._at < decision.boundary and not self._finished):
+            if decision is None or not decision.acts_at(self._at, finished=finished):
                 return None
-            if self._at > decision.boundary:
-                raise CoordinationError(
-                    f"Worker {self._worker} is at boundary {self._at}, past the agreed {decision.boundary}: "
-                    "its sequence of steps differs from the other workers'.",
-                    hint="give all workers the same number of steps and the same callbacks",
-                )
             self._decision = None
             self._hold = False
-            self._round += 1
+            self._rounds.acted()
             self._changed.notify_all()
             return decision
 
@@ -193,71 +147,57 @@ class Agreement:
     def request(self, request: Request) -> None:
         """Asks for a round; returns at once.  Call it from a background thread, not in a signal handler."""
         with self._changed:
-            self._wanted.append(request)
-            self._changed.notify_all()
-        self._claim_if_wanted()
-
-    def _claim_if_wanted(self) -> None:
-        """Claims the current round for the oldest request of this worker, unless somebody has it already."""
-        with self._changed:
-            if not self._wanted or self._hold:
-                return
-            request, current = self._wanted[0], self._round
-        try:
-            self._store.set(self._key(f"round/{current}"), request.to_json())
-        except KeyExistsError:
-            pass  # somebody was faster; ours stays wanted until a round served it
-        except CoordinationError as error:
-            _log.warning("A round could not be opened: %s", error)
+            self._rounds.want(request)
+        self._play(self._rounds.claim())
 
     def _run(self) -> None:
         try:
-            self._serve()
+            self._play(self._rounds.serve())
         except Exception as error:  # noqa: BLE001 - a main thread may be waiting: it has to hear of it
             self._fail(error)
 
-    def _serve(self) -> None:
+    def _play(self, script: Script) -> None:
+        """Performs a script's operations; the script itself runs under the lock, the operations do not."""
+        proceed: Callable[[], Operation] = functools.partial(next, script)
         while not self._closed.is_set():
+            with self._changed:
+                try:
+                    operation = proceed()
+                except StopIteration:
+                    return
             try:
-                claimed = self._store.get(self._key(f"round/{self._round}"), self._poll_s)
-            except TimeoutError:
+                proceed = functools.partial(script.send, self._perform(operation))
+            except CoordinationError as error:
+                proceed = functools.partial(script.throw, error)
+
+    def _perform(self, operation: Operation) -> Any:
+        match operation:
+            case Await(key, at_most_s):
+                return self._await(key, self._poll_s if at_most_s is None else min(self._poll_s, at_most_s))
+            case Write(key, value):
+                self._store.set(key, value)
+            case Hold():
+                self._hold = True
+            case ReadBoundary():
+                return self._at
+            case LookAround():
                 self._on_poll()
-                self._claim_if_wanted()
-                continue
-            self._settle(Request.from_json(claimed))
-            self._wait_until_done()
-            self._claim_if_wanted()
+            case Announce(request):
+                self._on_claim(request)
+            case Decide(decision):
+                self._decide(decision)
+        return None
 
-    def _settle(self, request: Request) -> None:
-        self._hold = True  # before the report is read: from here on every boundary holds
-        current = self._round
-        self._store.set(self._key(f"round/{current}/at/{self._worker}"), str(self._at))
-        self._on_claim(request)
-        deadline = self._clock() + self._report_timeout_s
-        reports = [self._report(current, worker, deadline) for worker in range(self._workers)]
+    def _await(self, key: str, timeout_s: float) -> str | None:
+        try:
+            return self._store.get(key, timeout_s)
+        except TimeoutError:
+            return None
+
+    def _decide(self, decision: Decision) -> None:
         with self._changed:
-            self._wanted = [wanted for wanted in self._wanted if not _serves(request, wanted)]
-            self._decision = Decision(boundary=max(reports) + 1, request=request)
+            self._decision = decision
             self._changed.notify_all()
-
-    def _report(self, current: int, worker: int, deadline: float) -> int:
-        key = self._key(f"round/{current}/at/{worker}")
-        while not self._closed.is_set():
-            left = deadline - self._clock()
-            if left <= 0:
-                raise CoordinationError(
-                    f"Worker {worker} did not say where it is within {self._report_timeout_s:g} s "
-                    f"(round {current}); it is taken for lost."
-                )
-            try:
-                return int(self._store.get(key, min(left, self._poll_s)))
-            except TimeoutError:
-                continue
-        raise CoordinationError("Closed while a round was under way.")
-
-    def _wait_until_done(self) -> None:
-        """Waits until the main thread has acted: the next round must not begin before."""
-        with self._changed:
             self._changed.wait_for(lambda: self._decision is None or self._closed.is_set())
 
     def _fail(self, error: Exception) -> None:
@@ -265,11 +205,3 @@ class Agreement:
             self._failure = error if isinstance(error, CoordinationError) else CoordinationError(str(error))
             self._hold = True
             self._changed.notify_all()
-
-    def _key(self, name: str) -> str:
-        return f"{self._prefix}/{name}"
-
-
-def _serves(settled: Request, wanted: Request) -> bool:
-    """Says whether a settled round makes another request needless."""
-    return _RANKS[settled.kind] >= _RANKS[wanted.kind]

@@ -18,7 +18,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_preempt import _files, errors
-from tf_preempt.checkpointing.agreement import Agreement, Decision, Request, RequestKind
+from tf_preempt.checkpointing.agreement import Agreement, Decision, Request
 from tf_preempt.checkpointing.cadence import Cadence
 from tf_preempt.checkpointing.commit_thread import CommitThread, PendingCommit
 from tf_preempt.checkpointing.committer import Committer, SaveRecord
@@ -26,6 +26,7 @@ from tf_preempt.checkpointing.directory import DirectoryClaim
 from tf_preempt.checkpointing.key_value import CoordinationServiceStore, KeyValueStore, LocalStore
 from tf_preempt.checkpointing.leaving import Leaving
 from tf_preempt.checkpointing.manifest import Manifest
+from tf_preempt.checkpointing.rounds import RequestKind
 from tf_preempt.checkpointing.startup import Cluster, Plan, begin_together
 from tf_preempt.checkpointing.worker_part import WorkerPart, part_name, read_part, write_part
 from tf_preempt.goodput.events import EventLog
