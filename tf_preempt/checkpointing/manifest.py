@@ -24,6 +24,9 @@ _MANIFEST = re.compile(r"^(?P<name>.+)-(?P<number>\d+)\.manifest\.json$")
 _NUMBERED = re.compile(r"-(\d+)(?:[._]|$)")
 _INCARNATION = re.compile(r"^(\d+)-(\d+)\b")
 _SMALL_BYTES = 1 << 20
+_INTEGERS = ("number", "step", "incarnation", "workers")
+_TEXTS = ("prefix", "reason", "written")
+_OBJECTS = ("resume", "versions")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -125,9 +128,31 @@ def read_manifest(directory: str, name: str) -> Manifest:
         )
     try:
         files = [FileRecord(**record) for record in content.pop("files")]
-        return Manifest(files=files, **content)
+        manifest = Manifest(files=files, **content)
     except (KeyError, TypeError) as error:
         raise CheckpointFormatError(f"{path} is not a manifest: {error}") from error
+    if problem := _implausible(manifest, name):
+        raise CheckpointFormatError(f"{path} is not a manifest: {problem}")
+    return manifest
+
+
+def _implausible(manifest: Manifest, name: str) -> str | None:
+    """What a manifest's writer would not have written; files are deleted by the names that it holds."""
+    for fields, kind in ((_INTEGERS, int), (_TEXTS, str), (_OBJECTS, dict)):
+        for field in fields:
+            value = getattr(manifest, field)
+            if not isinstance(value, kind) or isinstance(value, bool):
+                return f"{field} is {value!r}"
+    if manifest.name != name:
+        return f"it belongs to {manifest.prefix!r}"
+    if not isinstance(manifest.variables, list):
+        return f"variables is {manifest.variables!r}"
+    for record in manifest.files:
+        if not isinstance(record.name, str) or not isinstance(record.bytes, int):
+            return f"it holds the file record {record}"
+        if record.name.startswith("/") or ".." in record.name.split("/"):
+            return f"it names the file {record.name!r}, which is outside the directory"
+    return None
 
 
 def manifest_names(directory: str) -> list[tuple[int, str]]:
@@ -169,6 +194,8 @@ def readable_manifests(directory: str) -> tuple[list[Manifest], list[Damaged]]:
             if error.hint:  # a newer format is not damage
                 raise
             damaged.append(Damaged(name=name, number=number, problem=str(error)))
+    # Where a user's save_fn chose the name, its number says nothing about when that was.
+    good.sort(key=lambda manifest: manifest.number, reverse=True)
     return good, damaged
 
 
