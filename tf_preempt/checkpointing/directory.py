@@ -104,7 +104,7 @@ class WriteProof:
     def __init__(self, directory: str) -> None:
         self.name = f".tf_preempt-{uuid.uuid4().hex}"
         self._directory = directory
-        self._created = not _files.exists(directory)
+        self._created = _missing(directory)
         try:
             _files.make_dirs(directory)
             _files.write_atomic(_files.join(directory, self.name), b"")
@@ -117,13 +117,22 @@ class WriteProof:
             ) from error
 
     def remove(self, *, also_directory: bool = False) -> None:
-        """Deletes the file again, and the directory too if it was made for it and is empty."""
+        """Deletes the file again, and the directories too that were made for it and are empty."""
         _files.remove(_files.join(self._directory, self.name))
-        if also_directory and self._created and not _files.is_url(self._directory):
+        for path in self._created if also_directory else ():
             try:
-                os.rmdir(self._directory)
+                os.rmdir(path)
             except OSError:
-                pass  # something else is in it by now
+                break  # something else is in it by now
+
+
+def _missing(directory: str) -> list[str]:
+    """The directory and its parents, innermost first, that do not exist; object stores have none."""
+    missing: list[str] = []
+    while directory and not (_files.is_url(directory) or os.path.exists(directory)):
+        missing.append(directory)
+        directory = os.path.dirname(directory)
+    return missing
 
 
 def check_shared(directory: str, proof_name: str, *, worker: int, patience_s: float = 5.0) -> None:
