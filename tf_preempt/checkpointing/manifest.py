@@ -27,6 +27,7 @@ _SMALL_BYTES = 1 << 20
 _INTEGERS = ("number", "step", "incarnation", "workers")
 _TEXTS = ("prefix", "reason", "written")
 _OBJECTS = ("resume", "versions")
+_LISTS = ("variables",)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -138,20 +139,18 @@ def read_manifest(directory: str, name: str) -> Manifest:
 
 def _implausible(manifest: Manifest, name: str) -> str | None:
     """What a manifest's writer would not have written; files are deleted by the names that it holds."""
-    for fields, kind in ((_INTEGERS, int), (_TEXTS, str), (_OBJECTS, dict)):
+    found: dict[str, Any] = vars(manifest)
+    for fields, kind in ((_INTEGERS, int), (_TEXTS, str), (_OBJECTS, dict), (_LISTS, list)):
         for field in fields:
-            value = getattr(manifest, field)
-            if not isinstance(value, kind) or isinstance(value, bool):
-                return f"{field} is {value!r}"
+            if not isinstance(found[field], kind) or isinstance(found[field], bool):
+                return f"{field} is {found[field]!r}"
     if manifest.name != name:
         return f"it belongs to {manifest.prefix!r}"
-    if not isinstance(manifest.variables, list):
-        return f"variables is {manifest.variables!r}"
-    for record in manifest.files:
-        if not isinstance(record.name, str) or not isinstance(record.bytes, int):
+    for record in map(vars, manifest.files):
+        if not isinstance(record["name"], str) or not isinstance(record["bytes"], int):
             return f"it holds the file record {record}"
-        if record.name.startswith("/") or ".." in record.name.split("/"):
-            return f"it names the file {record.name!r}, which is outside the directory"
+        if record["name"].startswith("/") or ".." in record["name"].split("/"):
+            return f"it names the file {record['name']!r}, which is outside the directory"
     return None
 
 
