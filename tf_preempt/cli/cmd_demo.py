@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 
 from tf_preempt import _files
 from tf_preempt.cli import argument_types
+from tf_preempt.cli.demo.settings import MAX_WORKERS, DemoSettings
 from tf_preempt.errors import ConfigError, DirectoryNotWritableError
 from tf_preempt.termination.exit_codes import PERMANENT, shell_status
 
 if TYPE_CHECKING:
     from tf_preempt.cli.demo.report import Report
-    from tf_preempt.cli.demo.settings import DemoSettings
     from tf_preempt.cli.demo.story import Story
 
 HELP = """\
@@ -36,7 +36,6 @@ Needs: pip install 'tf-preempt[demo]'
 
 Example: tf-preempt demo --workers 2 --epochs 3
 """
-_MAX_WORKERS = 4
 _ENDING = ("SIGTERM", "SIGHUP")
 
 
@@ -45,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workers",
         type=int,
-        choices=range(1, _MAX_WORKERS + 1),
+        choices=range(1, MAX_WORKERS + 1),
         default=2,
         help="how many workers (default %(default)s)",
     )
@@ -82,7 +81,6 @@ def run(args: argparse.Namespace) -> int:
         SystemExit: SIGTERM or SIGHUP came.
     """
     from tf_preempt.cli.demo.data import check_extras
-    from tf_preempt.cli.demo.settings import DemoSettings
     from tf_preempt.cli.demo.story import Story
 
     check_extras()

@@ -17,6 +17,7 @@ from tf_preempt.cli.demo.settings import DemoSettings
 from tf_preempt.cli.demo.story import Story, describe_event, describe_log_line
 from tf_preempt.errors import LaunchError
 from tf_preempt.goodput.events import EventFollower
+from tf_preempt.goodput.status_file import STATUS_FILE_VARIABLE
 from tf_preempt.launch.process_tree import ProcessTree
 from tf_preempt.termination.exit_codes import describe
 
@@ -25,7 +26,7 @@ __all__ = ["Director", "Sent", "Training"]
 # Signals have to hit validations of a fifth of a second.
 _POLL_S = 0.003
 _LAST_LINES = 30
-_OF_OTHERS = ("TF_CONFIG", "TF_PREEMPT_DIR", "TF_PREEMPT_DIR_OVERRIDE", "TF_PREEMPT_STATUS_FILE")
+_OF_OTHERS = ("TF_CONFIG", "TF_PREEMPT_DIR", "TF_PREEMPT_DIR_OVERRIDE")
 # For the children only.  The demo is about signals, not about speed: one GPU cannot be shared by workers.
 _QUIET = {
     "TF_CPP_MIN_LOG_LEVEL": "2",
@@ -136,7 +137,11 @@ class Director:
         os.makedirs(progress_dir)
         result = os.path.join(folder, "result.npz")
         checkpoints = os.path.join(folder, "checkpoints")
-        environ = {**self._environ, DIRECTORY_VARIABLE: progress_dir}
+        environ = {
+            **self._environ,
+            DIRECTORY_VARIABLE: progress_dir,
+            STATUS_FILE_VARIABLE: os.path.join(folder, "status.json"),
+        }
         watch = _Watch(
             plan=plan,
             progress=ProgressFollower(progress_dir),
@@ -276,7 +281,7 @@ class _Watch:
         if self._frontier is None:
             return
         last = self.sent[-1]
-        if self.incarnations[record.pid] <= last.incarnation:
+        if self._incarnation_of(record) <= last.incarnation:
             self._frontier = max(self._frontier, record.position)
         elif record.position > self._frontier:
             self._frontier = None
@@ -285,7 +290,7 @@ class _Watch:
     def _interrupt_if_due(self, record: Record) -> None:
         if not self.left or self._frontier is not None:
             return
-        interruption, incarnation = self._plan[len(self.sent)], self.incarnations[record.pid]
+        interruption, incarnation = self._plan[len(self.sent)], self._incarnation_of(record)
         if not is_due(interruption, record.position):
             return
         pid = self._pids[incarnation][interruption.worker]
@@ -298,6 +303,14 @@ class _Watch:
         self._frontier = record.position
         what = f"{interruption.signal.name} to worker {interruption.worker} (process {pid})"
         self._story.tell(f"{what} after {record.position}", "signal")
+
+    def _incarnation_of(self, record: Record) -> int:
+        if record.pid not in self.incarnations:
+            raise LaunchError(
+                f"worker {record.worker} (process {record.pid}) trains, but no event says that it has begun.",
+                hint="is the disk full?",
+            )
+        return self.incarnations[record.pid]
 
 
 class _LogFollower:

@@ -43,8 +43,9 @@ def plan_interruptions(
     """Chooses the three points.
 
     A signal takes effect some steps after the one that it is sent at, so no point lies near the end of its
-    phase, nor two of them close together.  And where there are several epochs, the last one's validation is
-    left alone: whoever misses a validation needs another one.
+    phase.  The SIGKILL comes in the second third of an epoch, so that there can be a checkpoint before it.
+    And where there are several epochs, the last one's validation is left alone: whoever misses a validation
+    needs another one.
 
     Args:
         seed: the same seed gives the same points.
@@ -71,7 +72,9 @@ def plan_interruptions(
             )
     rng = random.Random(seed)
     last = workers - 1
-    term, kill = _two_training_points(rng, epochs, train_steps)
+    third = train_steps // 3
+    term = Position(rng.randrange(epochs), TRAIN, rng.randrange(1, third - 1))
+    kill = Position(rng.randrange(epochs), TRAIN, rng.randrange(third + 1, 2 * third))
     validation = Position(rng.randrange(max(1, epochs - 1)), VALIDATE, rng.randrange(validation_steps // 4))
     planned = [
         Interruption(signal=signal.SIGTERM, worker=last, position=term),
@@ -79,17 +82,6 @@ def plan_interruptions(
         Interruption(signal=signal.SIGKILL, worker=last, position=kill),
     ]
     return tuple(sorted(planned, key=lambda one: one.position))
-
-
-def _two_training_points(rng: random.Random, epochs: int, steps: int) -> tuple[Position, Position]:
-    """One in the first third of an epoch, one in the second third of the same epoch or another; shuffled."""
-    third = steps // 3
-    points = [
-        Position(rng.randrange(epochs), TRAIN, rng.randrange(1, third - 1)),
-        Position(rng.randrange(epochs), TRAIN, rng.randrange(third + 1, 2 * third)),
-    ]
-    rng.shuffle(points)
-    return points[0], points[1]
 
 
 def is_due(interruption: Interruption, done: Position) -> bool:
