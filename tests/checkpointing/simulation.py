@@ -111,7 +111,7 @@ class Worker:
         self.acted.append(Acted(self.at, decision))
         self.decision, self.hold = None, False
         self.rounds.acted()
-        return decision.request.kind == "notice"
+        return decision.request.kind == "leave"
 
     # -------------------------------------------------------------------------- the background threads
 
@@ -278,7 +278,7 @@ def random_requests(
     draw: random.Random, workers: list[Worker], steps: int
 ) -> Iterator[tuple[Worker, Request, int]]:
     """One to four requests of any kind, from any worker, at any boundary, often the first or last."""
-    kinds: list[RequestKind] = ["notice", "save", "save"]
+    kinds: list[RequestKind] = ["leave", "notice", "save", "save"]
     for number in range(draw.randint(1, 4)):
         worker, kind = draw.choice(workers), draw.choice(kinds)
         at = draw.choice([0, 1, steps - 1, steps, steps + 1, draw.randint(0, steps + 1)])

@@ -13,7 +13,7 @@ from tf_preempt.checkpointing.agreement import Agreement, Decision, Request
 from tf_preempt.checkpointing.key_value import LocalStore
 from tf_preempt.errors import CoordinationError
 
-NOTICE = Request(kind="notice", worker=0, reason="SIGTERM")
+LEAVE = Request(kind="leave", worker=0, reason="SIGTERM")
 SAVE = Request(kind="save", worker=0, reason="every 600 s")
 TIMEOUT_S = 20.0
 
@@ -44,7 +44,7 @@ def train(agreement: Agreement, barrier: threading.Barrier, steps: int) -> tuple
     for _ in range(steps):
         decision = agreement.boundary()
         if decision is not None:
-            if decision.request.kind == "notice":
+            if decision.request.kind == "leave":
                 return agreement.at, decision
             saves += 1
         barrier.wait(TIMEOUT_S)
@@ -67,12 +67,12 @@ def test_all_workers_leave_at_one_boundary_soon_after_a_notice(workers: int) -> 
 
         def at_step() -> None:
             if made[0].at == 50:
-                made[-1].request(NOTICE)
+                made[-1].request(LEAVE)
                 asked_at.append(made[0].at)
 
         ends = train_all(made, 1_000_000, at_step)
     assert asked_at == [50]
-    assert {decision for _, decision in ends} == {Decision(boundary=ends[0][0], request=NOTICE)}
+    assert {decision for _, decision in ends} == {Decision(boundary=ends[0][0], request=LEAVE)}
     assert {at for at, _ in ends} == {ends[0][0]}
 
 
@@ -82,21 +82,21 @@ def test_a_notice_at_every_worker_at_once_opens_one_round() -> None:
         def at_step() -> None:
             if made[0].at == 10:
                 for index, agreement in enumerate(made):
-                    agreement.request(Request(kind="notice", worker=index, reason="SIGTERM"))
+                    agreement.request(Request(kind="leave", worker=index, reason="SIGTERM"))
 
         ends = train_all(made, 1_000_000, at_step)
     assert len(set(ends)) == 1
 
 
-def test_saves_follow_each_other_and_a_notice_ends_it() -> None:
+def test_saves_follow_each_other_and_leaving_ends_it() -> None:
     acted: list[Decision] = []
     with agreements(1) as (agreement,):
-        for request in (SAVE, SAVE, NOTICE):
+        for request in (SAVE, SAVE, LEAVE):
             agreement.request(request)
             while (decision := agreement.boundary()) is None:
                 pass
             acted.append(decision)
-    assert [decision.request for decision in acted] == [SAVE, SAVE, NOTICE]
+    assert [decision.request for decision in acted] == [SAVE, SAVE, LEAVE]
     assert [decision.boundary for decision in acted] == sorted(decision.boundary for decision in acted)
 
 
@@ -104,9 +104,9 @@ def test_finish_takes_the_decision_of_a_round_whose_boundary_is_behind_the_end()
     held = threading.Event()
     with agreements(1, on_claim=lambda _: held.set()) as (agreement,):
         assert agreement.boundary() is None
-        agreement.request(NOTICE)
+        agreement.request(LEAVE)
         assert held.wait(TIMEOUT_S)
-        assert agreement.finish() == Decision(boundary=2, request=NOTICE)
+        assert agreement.finish() == Decision(boundary=2, request=LEAVE)
 
 
 def test_finish_without_a_round_returns_at_once() -> None:
@@ -119,7 +119,7 @@ def test_a_request_after_the_end_disturbs_nobody() -> None:
     held = threading.Event()
     with agreements(1, on_claim=lambda _: held.set()) as (agreement,):
         assert agreement.finish() is None
-        agreement.request(NOTICE)
+        agreement.request(LEAVE)
         assert held.wait(TIMEOUT_S)
 
 

@@ -23,7 +23,8 @@ from tf_preempt.checkpointing.rounds import (
 )
 from tf_preempt.errors import CoordinationError
 
-NOTICE = Request(kind="notice", worker=0, reason="SIGTERM", deadline_s=12.5)
+LEAVE = Request(kind="leave", worker=0, reason="SIGTERM", deadline_s=12.5)
+NOTICE = Request(kind="notice", worker=0, reason="gce", deadline_s=60.0)
 SAVE = Request(kind="save", worker=0, reason="every 600 s")
 
 
@@ -60,7 +61,7 @@ def check(world: World, workers: list[Worker], steps: int) -> None:
         assert worker.decision is None or worker.decision.boundary > last, "a decision was not acted on"
         left_early = worker.at < last
         assert left_early == bool(
-            worker.acted and worker.acted[-1].decision.request.kind == "notice" and worker.acted[-1].at < last
+            worker.acted and worker.acted[-1].decision.request.kind == "leave" and worker.acted[-1].at < last
         )
 
 
@@ -153,16 +154,16 @@ def test_the_simulation_finds_a_protocol_that_is_broken(broken: type[Rounds]) ->
 
 
 def serve_all(seed: int, make: type[Rounds]) -> None:
-    """A long training in which a save, another save and a notice are wanted, all from different workers."""
+    """A long training in which a save, a notice and leaving are wanted, each by another worker."""
     world = World()
     workers = workers_of(world, 3, steps=10_000, make=make)
     schedule = simulation.start(world, workers, seed)
     draw = random.Random(seed)
-    for worker, kind in zip(workers, ("save", "save", "notice"), strict=True):
+    for worker, kind in zip(workers, ("save", "notice", "leave"), strict=True):
         request = Request(kind=kind, worker=worker.index, reason="r")  # type: ignore[arg-type]
         schedule.add(worker.ask(request, boundary_reached(worker, draw.randint(0, 3))))
     schedule.run(lambda: all(worker.done for worker in workers), at_most=60_000)
-    assert {worker.acted[-1].decision.request.kind for worker in workers} == {"notice"}
+    assert {worker.acted[-1].decision.request.kind for worker in workers} == {"leave"}
     assert {worker.acted[-1].at for worker in workers} == {workers[0].at}
 
 
@@ -171,11 +172,11 @@ def serve_many(make: type[Rounds]) -> None:
         serve_all(seed, make)
 
 
-def test_a_notice_is_never_lost_in_rounds_of_others() -> None:
+def test_leaving_is_never_lost_in_rounds_of_others() -> None:
     serve_many(Rounds)
 
 
-def test_the_simulation_finds_a_notice_that_is_lost() -> None:
+def test_the_simulation_finds_a_wish_that_is_lost() -> None:
     with pytest.raises(simulation.DeadlockError):
         serve_many(ForgetsWishesOfOthersRounds)
 
@@ -297,13 +298,18 @@ def test_a_claim_that_somebody_else_made_stays_wanted() -> None:
     [
         (SAVE, SAVE, False),
         (SAVE, NOTICE, True),
+        (SAVE, LEAVE, True),
         (NOTICE, SAVE, False),
         (NOTICE, NOTICE, False),
-        (Request(kind="notice", worker=1, reason="gce"), NOTICE, False),
+        (NOTICE, LEAVE, True),
+        (LEAVE, SAVE, False),
+        (LEAVE, NOTICE, False),
+        (LEAVE, LEAVE, False),
+        (Request(kind="leave", worker=1, reason="gce"), LEAVE, False),
         (Request(kind="save", worker=1, reason="r"), SAVE, False),
     ],
 )
-def test_a_wish_is_served_by_a_round_of_its_kind_and_a_save_also_by_a_notice(
+def test_a_wish_is_served_by_a_round_that_does_as_much(
     settled: Request, wanted: Request, claims_again: bool
 ) -> None:
     rounds = rounds_of_one()
@@ -328,7 +334,7 @@ def test_nobody_claims_while_a_round_is_open() -> None:
     assert list(rounds.claim()) == []
 
 
-@pytest.mark.parametrize("request_", [NOTICE, SAVE, Request(kind="save", worker=3, reason='"ä\n')])
+@pytest.mark.parametrize("request_", [LEAVE, NOTICE, SAVE, Request(kind="save", worker=3, reason='"ä\n')])
 def test_a_request_survives_its_way_through_a_key(request_: Request) -> None:
     assert Request.from_json(request_.to_json()) == request_
 
