@@ -98,7 +98,7 @@ class PreemptionCheckpointHandler:
             environ=environ,
         )
         self._steps = 0
-        self._counted = False
+        self._counts_turns = False
         self._finished = False
         self._tracked: dict[str, Any] = {}
         self._restored = WorkerPart()
@@ -125,23 +125,28 @@ class PreemptionCheckpointHandler:
     def steps(self, total: int) -> Iterator[int]:
         """The indices of the steps that are left of `total`: all of them, or from the restored one on.
 
+        What a turn of the loop does belongs to its step: a save lies between two turns, so that what comes
+        after `run` (logging, metrics) is neither lost nor done twice.
+
         Args:
             total: steps of the whole training, counted from its very beginning.
 
         Yields:
-            The index of the step to do, from 0.  A step in which `run` was not called is counted too.
+            The index of the step to do, from 0.
 
         Raises:
             SystemExit, Preempted, CheckpointWriteError: see `run`.
         """
-        while self._steps < total:
-            self._counted = False
-            yield self._steps
-            if not self._counted:
+        self._counts_turns = True
+        try:
+            while self._steps < total:
+                yield self._steps
                 self._count_step()
+        finally:
+            self._counts_turns = False
 
     def run(self, distributed_train_function: Callable[..., _T], *args: Any, **kwargs: Any) -> _T:
-        """Calls the function, counts a step, and saves if it is time.
+        """Calls the function; outside of `steps` also counts a step and saves if it is time.
 
         Args:
             distributed_train_function: one step of training; it calls ``strategy.run``.
@@ -159,11 +164,12 @@ class PreemptionCheckpointHandler:
         """
         with self._session.guard():
             result = distributed_train_function(*args, **kwargs)
-        self._count_step()
+        if not self._counts_turns:
+            self._count_step()
         return result
 
     def save_checkpoint_if_preempted(self, *args: Any, **kwargs: Any) -> None:
-        """Counts a step and saves if it is time; for loops that do not call `run`.
+        """Counts a step and saves if it is time; for loops that call neither `run` nor `steps`.
 
         Args:
             *args: accepted for TensorFlow's handler's sake, and not used.
@@ -247,7 +253,6 @@ class PreemptionCheckpointHandler:
     # ------------------------------------------------------------------------------------- the inside
 
     def _count_step(self) -> None:
-        self._counted = True
         self._steps += 1
         self._session.boundary(self._capture, step=self._steps)
 
