@@ -198,21 +198,29 @@ class Committer:
             ) from error
 
     def _delete_old(self) -> None:
+        """Deletes what is too old; what cannot be deleted stays, and the commit stands all the same."""
         if self._max_to_keep is None:
             return
         readable, _ = manifests.readable_manifests(self.directory)
         keep = to_keep(readable, self._max_to_keep)
-        for old in readable:
-            if old.number not in keep:
-                _delete(self.directory, old)
-        self._record([manifest for manifest in readable if manifest.number in keep])
+        try:
+            self._record([manifest.prefix for manifest in readable if manifest.number in keep])
+            for old in readable:
+                if old.number not in keep:
+                    _delete(self.directory, old)
+        except (OSError, tf.errors.OpError) as error:
+            _log.warning("An old checkpoint in %s could not be deleted: %s", self.directory, error)
 
-    def _record(self, kept: list[Manifest]) -> None:
-        """Tells TensorFlow's own state file which checkpoints are left."""
-        paths = [_files.join(self.directory, manifest.prefix) for manifest in reversed(kept)]
-        state = tf.compat.v1.train.generate_checkpoint_state_proto(
-            self.directory, model_checkpoint_path=paths[-1], all_model_checkpoint_paths=paths
-        )
+    def _record(self, kept_newest_first: list[str]) -> None:
+        """Tells TensorFlow's own state file which checkpoints are left.
+
+        By names without the directory, as TensorFlow's manager writes them: the directory can be moved then.
+        """
+        names = kept_newest_first[::-1]
+        state = tf.compat.v1.train.generate_checkpoint_state_proto(self.directory, model_checkpoint_path="")
+        state.ClearField("all_model_checkpoint_paths")
+        state.model_checkpoint_path = names[-1]
+        state.all_model_checkpoint_paths.extend(names)
         _files.write_atomic(_files.join(self.directory, "checkpoint"), str(state).encode())
 
 
