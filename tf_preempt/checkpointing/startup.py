@@ -86,13 +86,19 @@ def begin_together(
 
 
 def _lead(
-    committer: Committer, store: KeyValueStore, cluster: Cluster, *, prefix: str, fit: int, timeout_s: float
+    committer: Committer,
+    store: KeyValueStore,
+    cluster: Cluster,
+    *,
+    prefix: str,
+    fit: int,
+    timeout_s: float,
 ) -> Plan:
     proof: WriteProof | None = None
     try:
         proof = WriteProof(committer.directory)
         plan = _look(committer, cluster, fit)
-    except TfPreemptError as error:
+    except Exception as error:
         if proof is not None:
             proof.remove(also_directory=True)
         store.set(f"{prefix}/plan", _error_text(error))
@@ -104,20 +110,32 @@ def _lead(
         "restore": plan.restore.name if plan.restore else None,
         "adopt": plan.adopt,
     }
-    store.set(f"{prefix}/plan", json.dumps(words))
+    verdict = ""
     try:
-        answers = [
-            _wait(store, f"{prefix}/ready/{worker}", timeout_s, f"worker {worker} to look at the directory")
-            for worker in range(1, cluster.workers)
-        ]
-    finally:
-        proof.remove()
-    verdict = next((answer for answer in answers if answer), "")
-    store.set(f"{prefix}/go", verdict)
-    if verdict:
+        store.set(f"{prefix}/plan", json.dumps(words))
+        verdict = _first_objection(store, cluster, prefix=prefix, timeout_s=timeout_s)
+        if verdict:
+            raise _error_from(verdict)
+    except Exception as error:
         proof.remove(also_directory=True)
-        raise _error_from(verdict)
+        store.set(f"{prefix}/go", verdict or _error_text(error))
+        raise
+    proof.remove()
+    store.set(f"{prefix}/go", "")
     return plan
+
+
+def _first_objection(store: KeyValueStore, cluster: Cluster, *, prefix: str, timeout_s: float) -> str:
+    """What the other workers found wrong; empty when all are content.
+
+    Raises:
+        CoordinationError: one of them did not come within the time-out.
+    """
+    answers = [
+        _wait(store, f"{prefix}/ready/{worker}", timeout_s, f"worker {worker} to look at the directory")
+        for worker in range(1, cluster.workers)
+    ]
+    return next((answer for answer in answers if answer), "")
 
 
 def _look(committer: Committer, cluster: Cluster, fit: int) -> Plan:
@@ -150,14 +168,14 @@ def _follow(
     words = json.loads(_wait(store, f"{prefix}/plan", timeout_s, "the chief to look at the directory"))
     if "error" in words:
         raise _error_from(json.dumps(words))
-    problem: TfPreemptError | None = None
+    problem: Exception | None = None
     restore: Manifest | None = None
     try:
         check_shared(committer.directory, words["proof"], worker=cluster.worker)
         if words["restore"]:
             restore = manifests.read_manifest(committer.directory, words["restore"])
             committer.check_variables(restore)
-    except TfPreemptError as error:
+    except Exception as error:  # noqa: BLE001 - the others wait for this worker's answer
         problem = error
     store.set(f"{prefix}/ready/{cluster.worker}", _error_text(problem) if problem else "")
     verdict = _wait(store, f"{prefix}/go", timeout_s, "the chief's word to begin")
@@ -183,13 +201,18 @@ def _wait(store: KeyValueStore, key: str, timeout_s: float, what: str) -> str:
         ) from error
 
 
-def _error_text(error: TfPreemptError) -> str:
-    message = str(error.args[0]).removesuffix(f"\nHINT: {error.hint}")
-    return json.dumps({"error": type(error).__name__, "message": message, "hint": error.hint})
+def _error_text(error: Exception) -> str:
+    """An error as the value of a key."""
+    if isinstance(error, TfPreemptError):
+        message, hint = str(error.args[0]).removesuffix(f"\nHINT: {error.hint}"), error.hint
+    else:
+        message, hint = f"{type(error).__name__}: {error}", None
+    return json.dumps({"error": type(error).__name__, "message": message, "hint": hint})
 
 
 def _error_from(text: str) -> TfPreemptError:
+    """The error on another worker; one that is not of this package becomes a `TfPreemptError`."""
     words = json.loads(text)
-    kind = getattr(errors, words["error"], TfPreemptError)
+    kind = getattr(errors, words["error"]) if words["error"] in errors.__all__ else TfPreemptError
     made: TfPreemptError = kind(words["message"], hint=words["hint"])
     return made
