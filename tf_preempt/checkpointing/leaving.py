@@ -49,3 +49,12 @@ def in_notebook() -> bool:
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return shell is not None and hasattr(shell, "kernel")
+
+
+def gist(error: Exception) -> str:
+    """The line of an error that says what happened: TensorFlow puts a heading and a traceback around it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    telling = [
+        line for line in lines if "Collective ops" in line or "Socket" in line or "incarnation" in line
+    ]
+    return (telling or lines or [type(error).__name__])[0][:300]

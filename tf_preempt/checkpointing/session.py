@@ -18,15 +18,15 @@ from typing import Any
 import tensorflow as tf
 
 from tf_preempt import _files, errors
-from tf_preempt.checkpointing.agreement import Agreement, Decision, Request
+from tf_preempt.checkpointing.agreement import Agreement, Decision
+from tf_preempt.checkpointing.asking import Asking
 from tf_preempt.checkpointing.cadence import Cadence
 from tf_preempt.checkpointing.commit_thread import CommitThread, PendingCommit
 from tf_preempt.checkpointing.committer import Committer, SaveRecord
 from tf_preempt.checkpointing.directory import DirectoryClaim
 from tf_preempt.checkpointing.key_value import CoordinationServiceStore, KeyValueStore, LocalStore
-from tf_preempt.checkpointing.leaving import Leaving
+from tf_preempt.checkpointing.leaving import Leaving, gist
 from tf_preempt.checkpointing.manifest import Manifest
-from tf_preempt.checkpointing.rounds import RequestKind
 from tf_preempt.checkpointing.startup import Cluster, Plan, begin_together
 from tf_preempt.checkpointing.worker_part import WorkerPart, part_name, read_part, write_part
 from tf_preempt.goodput.events import EventLog
@@ -38,8 +38,6 @@ from tf_preempt.termination.watcher import TerminationMonitor
 
 _log = logging.getLogger("tf_preempt")
 _ordinals = itertools.count()
-_GRACE_IN_SAVES = 3  # a grace period has to hold several saves; see TerminationConfig
-_LEAVE_MARGIN_S = 1.0  # twice the agreement thread's poll
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -130,9 +128,10 @@ class TrainingSession:
             worker=cluster.worker,
             workers=cluster.workers,
             prefix=self._prefix,
-            on_claim=self._on_claim,
-            on_poll=self._on_poll,
+            on_claim=lambda request: self._asking.on_claim(request),
+            on_poll=lambda: self._asking.on_poll(),
         )
+        self._asking = Asking(cluster, options.cadence, options.config.grace_period, self._agreement.request)
         self._monitor: TerminationMonitor | None = None
         self._commits: CommitThread | None = None
         self._events: EventLog | None = None
@@ -141,9 +140,6 @@ class TrainingSession:
         self._status = Status(incarnation=0)
         self._number = 0
         self._saved_step = 0
-        self._saved_at = time.monotonic()
-        self._save_seconds: float | None = None
-        self._leave_by: float | None = None
         self._closed = False
 
     # ------------------------------------------------------------------------------------- begin, end
@@ -371,11 +367,9 @@ class TrainingSession:
             )
         pending = self._commits.hand_in(number, part_files, save)
         self._saved_step = snapshot.step
-        self._saved_at = time.monotonic()
-        self._save_seconds = self._saved_at - started
-        self._event(
-            "save", checkpoint=prefix, step=snapshot.step, seconds=round(self._save_seconds, 4), reason=reason
-        )
+        seconds = time.monotonic() - started
+        self._asking.saved(seconds)
+        self._event("save", checkpoint=prefix, step=snapshot.step, seconds=round(seconds, 4), reason=reason)
         return pending
 
     def _write_variables(self, number: int, save_fn: Callable[..., Any] | None) -> tuple[str, list[Any]]:
@@ -415,56 +409,7 @@ class TrainingSession:
         self._event(
             "notice", source=notice.source, reason=notice.reason, deadline_s=left, boundary=self._agreement.at
         )
-        left = left if left is not None else self._options.config.grace_period
-        train_on = self._may_train_on(left)
-        if train_on and left is not None:
-            self._leave_by = time.monotonic() + left
-        self._ask("notice" if train_on else "leave", notice.source, left)
-
-    def _may_train_on(self, left_s: float | None) -> bool:
-        """Says whether the time that is left is used for training: only where a grace period is set."""
-        if not self._options.config.grace_period or left_s is None:
-            return False
-        if self._save_seconds is not None and left_s < _GRACE_IN_SAVES * self._save_seconds:
-            _log.warning(
-                "%.1f s are left, less than %d times what a save takes (%.1f s): saving and leaving at once. "
-                "HINT: set grace_period only where the platform gives several times that.",
-                left_s,
-                _GRACE_IN_SAVES,
-                self._save_seconds,
-            )
-            return False
-        return True
-
-    def _ask(self, kind: RequestKind, reason: str, left_s: float | None = None) -> None:
-        self._agreement.request(
-            Request(kind=kind, worker=self._cluster.worker, reason=reason, deadline_s=left_s)
-        )
-
-    def _on_claim(self, request: Request) -> None:
-        if request.kind != "save" and request.worker != self._cluster.worker:
-            _log.warning("Worker %d was given notice: %s.", request.worker, request.reason)
-
-    def _on_poll(self) -> None:
-        self._ask_for_periodic_save()
-        self._ask_to_leave_in_time()
-
-    def _ask_to_leave_in_time(self) -> None:
-        """Ends the time that was trained in after a notice, early enough for the last save."""
-        if self._leave_by is None:
-            return
-        left = self._leave_by - time.monotonic()
-        if left <= _LEAVE_MARGIN_S + _GRACE_IN_SAVES * (self._save_seconds or 0.0):
-            self._leave_by = None
-            self._ask("leave", "the end of the grace period", max(0.0, left))
-
-    def _ask_for_periodic_save(self) -> None:
-        cadence = self._options.cadence
-        if not (self._cluster.is_chief and cadence.by_clock):
-            return
-        if time.monotonic() - self._saved_at >= cadence.interval_s(self._save_seconds):
-            self._saved_at = time.monotonic()
-            self._ask("save", cadence.describe())
+        self._asking.on_notice(notice)
 
     def _on_commit(self, manifest: Manifest) -> None:
         size = sum(record.bytes for record in manifest.files)
@@ -501,16 +446,7 @@ class TrainingSession:
         except (tf.errors.UnavailableError, tf.errors.AbortedError, errors.CoordinationError) as error:
             if self._cluster.workers == 1:
                 raise
-            reason = _gist(error)
+            reason = gist(error)
             _log.error("Another worker is lost (%s); leaving for a restart from the last commit.", reason)
             self._event("peer_lost", reason=reason)
             self._leave("A worker was lost; the last commit is untouched.", None)
-
-
-def _gist(error: Exception) -> str:
-    """The line of an error that says what happened: TensorFlow puts a heading and a traceback around it."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    telling = [
-        line for line in lines if "Collective ops" in line or "Socket" in line or "incarnation" in line
-    ]
-    return (telling or lines or [type(error).__name__])[0][:300]
