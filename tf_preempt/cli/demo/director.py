@@ -1,4 +1,4 @@
-"""Trains under ``tf-preempt run -- tf-preempt launch``, watches, and sends real signals to real workers."""
+"""Trains under ``tf-preempt run -- tf-preempt launch``, as processes of their own."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from tf_preempt.cli.demo.interruptions import Interruption, is_due
-from tf_preempt.cli.demo.progress import DIRECTORY_VARIABLE, Position, ProgressFollower, Record
+from tf_preempt.cli.demo.interruptions import Interruption
+from tf_preempt.cli.demo.progress import DIRECTORY_VARIABLE, ProgressFollower, Record
 from tf_preempt.cli.demo.result import Arrays, read_result
 from tf_preempt.cli.demo.settings import DemoSettings
-from tf_preempt.cli.demo.story import Story, describe_event, describe_log_line
+from tf_preempt.cli.demo.story import Story
+from tf_preempt.cli.demo.watch import LogFollower, Sent, Watch
 from tf_preempt.errors import LaunchError
 from tf_preempt.goodput.events import EventFollower
 from tf_preempt.goodput.status_file import STATUS_FILE_VARIABLE
 from tf_preempt.launch.process_tree import ProcessTree
 from tf_preempt.termination.exit_codes import describe
 
-__all__ = ["Director", "Sent", "Training"]
+__all__ = ["Director", "Training"]
 
 # Signals have to hit validations of a fifth of a second.
 _POLL_S = 0.003
@@ -34,23 +35,6 @@ _QUIET = {
     "CUDA_VISIBLE_DEVICES": "-1",
     "PYTHONUNBUFFERED": "1",
 }
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Sent:
-    """A signal that was sent.
-
-    Args:
-        interruption: as it was planned.
-        incarnation: of the training, to which it went.
-        done: the last batch that was known to be finished.
-        t: when, in seconds since 1970.
-    """
-
-    interruption: Interruption
-    incarnation: int
-    done: Position
-    t: float
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -142,11 +126,11 @@ class Director:
             DIRECTORY_VARIABLE: progress_dir,
             STATUS_FILE_VARIABLE: os.path.join(folder, "status.json"),
         }
-        watch = _Watch(
+        watch = Watch(
             plan=plan,
             progress=ProgressFollower(progress_dir),
             events=EventFollower(checkpoints),
-            log=_LogFollower(_log_path(folder, "supervisor")),
+            log=LogFollower(_log_path(folder, "supervisor")),
             story=self._story,
             clock=self._clock,
             kill=self._kill,
@@ -154,7 +138,7 @@ class Director:
         command = self._command(checkpoints=checkpoints, result=result)
         with self._running(name, command, environ, folder) as alive:
             self._follow(watch, alive)
-        watch.look()
+        watch.look(may_interrupt=False)
         if watch.left:
             number = len(plan) - watch.left + 1
             raise LaunchError(
@@ -184,7 +168,7 @@ class Director:
         python, package = sys.executable, ["-m", "tf_preempt"]
         return [python, *package, *run, "--", python, *package, *launch, "--", python, *train]
 
-    def _follow(self, watch: _Watch, alive: Callable[[], bool]) -> None:
+    def _follow(self, watch: Watch, alive: Callable[[], bool]) -> None:
         stalled_at = self._clock() + self._stall_timeout_s
         while alive():
             if watch.look():
@@ -218,114 +202,6 @@ class Director:
                 f"did nothing for {self._stall_timeout_s:g} s" if stalled else describe(tree.returncode or 0)
             )
             raise LaunchError("\n".join([f"{name}: {ended}.  Its last lines:", *map(_last_lines, logs)]))
-
-
-class _Watch:
-    """Follows one training, tells of it, and sends the signals that are due."""
-
-    def __init__(
-        self,
-        *,
-        plan: Sequence[Interruption],
-        progress: ProgressFollower,
-        events: EventFollower,
-        log: _LogFollower,
-        story: Story,
-        clock: Callable[[], float],
-        kill: Callable[[int, int], None],
-    ) -> None:
-        self.records: list[Record] = []
-        self.incarnations: dict[int, int] = {}
-        self.sent: list[Sent] = []
-        self._plan = list(plan)
-        self._progress = progress
-        self._events = events
-        self._log = log
-        self._story = story
-        self._clock = clock
-        self._kill = kill
-        self._pids: dict[int, dict[int, int]] = {}  # incarnation -> worker -> process
-        # Up to here all had been run when the last signal took effect; None: nobody is on the way back.
-        self._frontier: Position | None = None
-
-    @property
-    def left(self) -> int:
-        """How many interruptions have not been made."""
-        return len(self._plan) - len(self.sent)
-
-    def look(self) -> bool:
-        """Takes in what has happened since the last time and says whether anything has."""
-        # In this order: a process is in the events before it notes its first batch.
-        records = self._progress.poll()
-        events = self._events.poll()
-        for event in events:
-            if event["kind"] == "start":
-                self.incarnations[event["pid"]] = event["incarnation"]
-                self._pids.setdefault(event["incarnation"], {})[event["worker"]] = event["pid"]
-            self._tell(describe_event(event))
-        for record in records:
-            self._take(record)
-        if records:
-            self._interrupt_if_due(records[-1])
-        lines = self._log.poll()
-        for line in lines:
-            self._tell(describe_log_line(line))
-        return bool(records or events or lines)
-
-    def _tell(self, text: str | None) -> None:
-        if text is not None:
-            self._story.tell(text)
-
-    def _take(self, record: Record) -> None:
-        self.records.append(record)
-        if self._frontier is None:
-            return
-        last = self.sent[-1]
-        if self._incarnation_of(record) <= last.incarnation:
-            self._frontier = max(self._frontier, record.position)
-        elif record.position > self._frontier:
-            self._frontier = None
-            self._story.tell(f"further than before, {record.t - last.t:.1f} s after the signal", "good")
-
-    def _interrupt_if_due(self, record: Record) -> None:
-        if not self.left or self._frontier is not None:
-            return
-        interruption, incarnation = self._plan[len(self.sent)], self._incarnation_of(record)
-        if not is_due(interruption, record.position):
-            return
-        pid = self._pids[incarnation][interruption.worker]
-        sent = Sent(interruption=interruption, incarnation=incarnation, done=record.position, t=self._clock())
-        try:
-            self._kill(pid, interruption.signal)
-        except ProcessLookupError as error:
-            raise LaunchError(f"worker {interruption.worker} (process {pid}) has gone by itself.") from error
-        self.sent.append(sent)
-        self._frontier = record.position
-        what = f"{interruption.signal.name} to worker {interruption.worker} (process {pid})"
-        self._story.tell(f"{what} after {record.position}", "signal")
-
-    def _incarnation_of(self, record: Record) -> int:
-        if record.pid not in self.incarnations:
-            raise LaunchError(
-                f"worker {record.worker} (process {record.pid}) trains, but no event says that it has begun.",
-                hint="is the disk full?",
-            )
-        return self.incarnations[record.pid]
-
-
-class _LogFollower:
-    """Gives the lines of a file as they become complete."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._offset = 0
-
-    def poll(self) -> list[str]:
-        with open(self._path, "rb") as file:
-            file.seek(self._offset)
-            whole, newline, _ = file.read().rpartition(b"\n")
-        self._offset += len(whole) + len(newline)
-        return whole.decode(errors="replace").splitlines()
 
 
 def _log_path(folder: str, name: str) -> str:

@@ -101,12 +101,15 @@ class Report:
             print("\n".join(["", *_aligned([_HEADINGS, *self._rows()]), "", *self.verdict()]), file=output)
 
     def verdict(self) -> list[str]:
-        """The last two lines."""
+        """The lines below the table."""
         same = ", ".join(
             f"{group} {'yes' if self.comparison.same(group) else 'NO'}"
             for group in (WEIGHTS, OPTIMIZER, HISTORY)
         )
-        lines = [f"bit-identical to the undisturbed training: {same}"]
+        lines = [
+            f"{self.steps_total} training steps, {self.steps_undisturbed} of them needed",
+            f"bit-identical to the undisturbed training: {same}",
+        ]
         if self.comparison.differing:
             lines.append(f"differing: {', '.join(self.comparison.differing)}")
         return [*lines, f"test accuracy: {self.accuracy:.3f}"]
@@ -127,7 +130,7 @@ class Report:
         from rich.console import Console
         from rich.table import Table
 
-        table = Table(title=f"{self.steps_total} training steps, {self.steps_undisturbed} of them needed")
+        table = Table()
         for number, heading in enumerate(_HEADINGS):
             table.add_column(heading, justify="right" if number > 1 else "left")
         for row in self._rows():

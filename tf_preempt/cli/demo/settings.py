@@ -1,7 +1,7 @@
 """How big the demo is.
 
-The sizes are chosen so that one to four workers all take the same number of steps: twelve files and batches
-of 24 and 12 divide evenly among them.
+The sizes are chosen so that one to four workers take the same number of steps: twelve files, and batches of
+24 and 12, divide evenly among them.
 """
 
 from __future__ import annotations
