@@ -64,6 +64,12 @@ def test_a_large_file_has_no_checksum_in_the_manifest(tmp_path: pathlib.Path) ->
     assert FileRecord.of(str(tmp_path), "large") == FileRecord(name="large", bytes=(1 << 20) + 1)
 
 
+def test_an_index_has_a_checksum_whatever_its_size(tmp_path: pathlib.Path) -> None:
+    """TensorFlow checks what an index points to, and not always the index."""
+    (tmp_path / "ckpt-1.index").write_bytes(bytes((1 << 20) + 1))
+    assert FileRecord.of(str(tmp_path), "ckpt-1.index").crc32 is not None
+
+
 @pytest.mark.parametrize("version", [2, 0, "1", None, [1]])
 def test_another_format_is_refused_with_the_cure_and_nothing_is_touched(
     tmp_path: pathlib.Path, version: object

@@ -37,7 +37,8 @@ class FileRecord:
     Args:
         name: path relative to the checkpoint directory, with ``/``.
         bytes: its size.
-        crc32: eight hexadecimal digits for small files, None for large data files.
+        crc32: eight hexadecimal digits for indices and small files, None for large data files, which
+            TensorFlow checks when it restores.
     """
 
     name: str
@@ -53,7 +54,9 @@ class FileRecord:
         """
         path = _files.join(directory, name)
         size = _files.size_bytes(path)
-        return cls(name=name, bytes=size, crc32=_files.crc32_hex(path) if size <= _SMALL_BYTES else None)
+        # TensorFlow reads an index with flipped bits without a word.
+        is_checked = size <= _SMALL_BYTES or name.endswith(".index")
+        return cls(name=name, bytes=size, crc32=_files.crc32_hex(path) if is_checked else None)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

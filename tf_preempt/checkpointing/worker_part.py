@@ -45,7 +45,8 @@ def write_part(directory: str, name: str, part: WorkerPart) -> list[FileRecord]:
     """Writes a part and returns its files.
 
     Raises:
-        tf.errors.OpError: TensorFlow could not write it (disk full, permission).
+        tf.errors.OpError, OSError: it could not be written (disk full, permission).
+        ValueError: `part.values` holds what JSON has not, such as NaN.
     """
     prefix = _files.join(directory, *name.split("/"))
     _files.make_dirs(prefix.rpartition("/")[0])
@@ -83,8 +84,8 @@ def read_part(directory: str, name: str) -> WorkerPart:
         names = [key for key, _ in index["tensors"]]
         dtypes = [tf.as_dtype(dtype) for _, dtype in index["tensors"]]
         tensors = _restore(prefix, names, dtypes) if names else []
-    except (ValueError, KeyError, TypeError) as error:
-        raise CheckpointFormatError(f"{prefix} is not a worker's part: {error}") from error
+    except (tf.errors.OpError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointFormatError(f"{prefix} is not a worker's part that can be read: {error}") from error
     return WorkerPart(tensors=dict(zip(names, tensors, strict=True)), values=index["values"])
 
 
