@@ -158,8 +158,10 @@ class CommitThread:
         except Exception as error:
             self._store.set(self._key(number, "done"), f"the chief says: {error}")
             raise
-        self._on_commit(manifest)
-        self._store.set(self._key(number, "done"), _COMMITTED)
+        try:
+            self._on_commit(manifest)
+        finally:  # the checkpoint exists, whatever happened to the news of it
+            self._store.set(self._key(number, "done"), _COMMITTED)
 
     def _gather_and_commit(self, task: _Task) -> Manifest:
         if task.save is None:
