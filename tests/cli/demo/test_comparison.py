@@ -108,6 +108,12 @@ def test_each_interruption_is_charged_with_its_own_repetitions():
     assert count_steps(lives) == 20 + 2 + 4
 
 
+def test_repetitions_are_charged_to_the_last_interruption_before_them():
+    """The third life begins further back than the second: its checkpoint was damaged."""
+    lives = [life(range(10), start=0), life(range(8, 12), start=30), life(range(6, 20), start=60)]
+    assert [cost.steps_repeated for cost in count_costs(lives, {0: 9.5, 1: 34.0})] == [2, 6]
+
+
 def test_a_life_that_was_never_interrupted_by_us_costs_nothing():
     lives = [life(range(3), start=0), {}, life(range(3, 6), start=50)]
     (cost,) = count_costs(lives, {0: 3.0})

@@ -31,7 +31,7 @@ def follower(tmp_path):
 
 
 def test_records_come_once_in_the_order_of_their_times(tmp_path, follower):
-    chief = ProgressFile(str(tmp_path), 0, clock=iter([1.0, 3.0]).__next__)
+    chief = ProgressFile(str(tmp_path), 0, clock=iter([1.0, 3.0, 4.0]).__next__)
     other = ProgressFile(str(tmp_path), 1, clock=iter([2.0]).__next__)
     chief.add(Position(0, TRAIN, 0))
     chief.add(Position(0, TRAIN, 1))
@@ -44,6 +44,8 @@ def test_records_come_once_in_the_order_of_their_times(tmp_path, follower):
     ]
     assert {record.pid for record in records} == {os.getpid()}
     assert follower.poll() == []
+    chief.add(Position(0, TRAIN, 2))
+    assert [record.t for record in follower.poll()] == [4.0]
     chief.close()
     other.close()
 
