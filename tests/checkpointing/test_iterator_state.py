@@ -31,9 +31,7 @@ PIPELINES: dict[str, Callable[[], Any]] = {
     "zipped": lambda: tf.data.Dataset.zip((RANGE(6), RANGE(6).shuffle(6, seed=4))),
     "flat-mapped": lambda: RANGE(4).flat_map(lambda x: RANGE(x)),
     "taken and skipped": lambda: RANGE(20).skip(3).take(9).batch(2),
-    "from arrays": lambda: tf.data.Dataset.from_tensor_slices({"x": tf.range(8.0), "y": tf.range(8)}).batch(
-        3
-    ),
+    "from arrays": lambda: tf.data.Dataset.from_tensor_slices({"x": tf.range(8.0), "y": tf.range(8)}),
     "cached": lambda: RANGE(6).cache().repeat(2),
 }
 
