@@ -20,7 +20,6 @@ _WITHOUT_TENSORFLOW = [
     "tf_preempt.termination.exit_codes",
     "tf_preempt.launch",
     "tf_preempt.goodput",
-    "tf_preempt.platforms",
     "tf_preempt.checkpointing.manifest",
     "tf_preempt.cli.main",
 ]
@@ -54,7 +53,7 @@ def test_unknown_name_is_an_attribute_error_that_names_it():
 
 
 @pytest.mark.parametrize(
-    "package", ["callbacks", "cluster_resolvers", "data", "errors", "strategies", "termination"]
+    "package", ["callbacks", "cluster_resolvers", "errors", "strategies", "termination"]
 )
 def test_public_packages_say_what_is_public(package):
     module = importlib.import_module(f"tf_preempt.{package}")
