@@ -17,7 +17,7 @@ from tf_preempt.callbacks import model_state
 from tf_preempt.callbacks._keras_internals import Epochs, Step
 from tf_preempt.callbacks.callback_states import CallbackStates
 from tf_preempt.callbacks.data_stream import DataStream
-from tf_preempt.callbacks.resume_point import Phase, ResumePoint
+from tf_preempt.callbacks.resume_point import DataPlace, Phase, ResumePoint
 from tf_preempt.checkpointing.iterator_state import take_position
 from tf_preempt.checkpointing.random_state import set_random_state, take_random_state
 from tf_preempt.checkpointing.session import Restored, Snapshot, TrainingSession
@@ -111,7 +111,8 @@ class ProtectedFit:
         """Makes the last commit and unhooks."""
         keras_internals.set_initial_epoch(self._model, None)
         if self._resume is not None:  # no epoch was left
-            self._restore_history(self._resume)
+            # Callbacks behind ours go on to end the training: EarlyStopping puts its best weights back.
+            self._restore_before_first_step(self._resume)
             self._session.finish(None)
         else:
             self._phase, self._step = "finished", 0
@@ -195,7 +196,7 @@ class ProtectedFit:
         return iter(())
 
     def _restore_before_first_step(self, resume: ResumePoint) -> None:
-        """Undoes what callbacks did in beginning the resumed epoch: it had begun before."""
+        """Undoes what callbacks did in beginning training and the resumed epoch: both had begun before."""
         for variable, value in self._scalars:
             variable.assign(value)
         self._restore_history(resume)
@@ -251,10 +252,7 @@ class ProtectedFit:
         """What has to be saved at this boundary."""
         validating = self._phase == "validate"
         train, train_tensors = self._train_data.take(within=self._phase == "train")
-        validate = None
-        validate_tensors: dict[str, Any] = {}
-        if self._validation_data is not None:
-            validate, validate_tensors = self._validation_data.take(within=validating)
+        validate, validate_tensors = self._take_validation(within=validating)
         states, state_tensors = self._states.take()
         history = getattr(self._model, "history", None)
         resume = ResumePoint(
@@ -275,6 +273,16 @@ class ProtectedFit:
             values={"random": take_random_state()},
         )
         return Snapshot(step=self._train_steps, resume=resume.to_json(), part=part)
+
+    def _take_validation(self, *, within: bool) -> tuple[DataPlace | None, dict[str, Any]]:
+        """Where the validation data is; before the first validation, where the earlier life left it."""
+        if self._validation_data is not None:
+            return self._validation_data.take(within=within)
+        resume = self._resume_validation
+        if resume is None:
+            return None, {}
+        saved = self._restored_part.tensors
+        return resume.validate, {name: saved[name] for name in saved if name.startswith(_VALIDATE)}
 
     def _warn_if_position_is_unknown(self, iterator: Any) -> None:
         if take_position(iterator, _TRAIN) is None:
