@@ -247,6 +247,36 @@ def test_tensorflow_itself_reads_the_directory_after_retention(tmp_path: pathlib
         assert list(state.all_model_checkpoint_paths) == [str(place / f"{name}-3")]
 
 
+def test_tensorflows_own_next_save_overwrites_none_of_ours(tmp_path: pathlib.Path) -> None:
+    Training(tmp_path).commit(41)
+    variable = tf.Variable(tf.zeros([4]))
+    checkpoint = tf.train.Checkpoint(v=variable)
+    manager = tf.train.CheckpointManager(checkpoint, str(tmp_path), max_to_keep=5)
+    checkpoint.restore(manager.latest_checkpoint).assert_consumed()
+    assert manager.save() == str(tmp_path / "ckpt-42")
+
+
+def test_what_tensorflow_wrote_without_a_count_of_saves_is_restored(tmp_path: pathlib.Path) -> None:
+    training = Training(tmp_path)
+    training.variable.assign([1.0, 2.0, 3.0, 4.0])
+    training.checkpoint.write(str(tmp_path / "mine-1"))
+    fresh = Training(tmp_path)
+    fresh.committer.restore_variables(fresh.checkpoint, "mine-1")
+    assert fresh.variable.numpy().tolist() == [1.0, 2.0, 3.0, 4.0]
+
+
+@pytest.mark.parametrize("change", ["another shape", "one more object"])
+def test_objects_that_the_checkpoint_does_not_hold_are_a_mismatch_with_the_cure(
+    tmp_path: pathlib.Path, change: str
+) -> None:
+    Training(tmp_path).commit(1)
+    fresh = Training(tmp_path, size=5 if change == "another shape" else 4)
+    if change == "one more object":
+        fresh.checkpoint.w = tf.Variable(1.0)
+    with pytest.raises(CheckpointMismatchError, match=r"(?s)ckpt-1 does not hold.*HINT: build"):
+        fresh.committer.restore_variables(fresh.checkpoint, "ckpt-1")
+
+
 def test_all_stay_without_a_limit(tmp_path: pathlib.Path) -> None:
     training = Training(tmp_path, max_to_keep=None)
     for number in range(1, 8):

@@ -81,6 +81,7 @@ class Committer:
         Raises:
             CheckpointWriteError: TensorFlow could not write them.
         """
+        self.count_from(number)
         try:
             self._manager.save(checkpoint_number=number, check_interval=False)
         except (tf.errors.OpError, OSError) as error:
@@ -88,6 +89,13 @@ class Committer:
                 f"Saving checkpoint {number} to {self.directory} failed: {error}"
             ) from error
         return self.files_of(self.prefix(number))
+
+    def count_from(self, number: int) -> None:
+        """Lets TensorFlow's own count give its next checkpoint this number.
+
+        A user's `save_fn`, or a program that goes back to TensorFlow's handler, then overwrites none of ours.
+        """
+        self._manager.checkpoint.save_counter.assign(number - 1)
 
     def files_of(self, prefix: str) -> list[FileRecord]:
         """The files that TensorFlow wrote for a checkpoint."""
@@ -189,7 +197,8 @@ class Committer:
         """
         path = _files.join(self.directory, prefix)
         try:
-            checkpoint.restore(path).assert_existing_objects_matched().expect_partial()
+            # Not `restore`: that expects a count of saves, which what a user's save_fn wrote may lack.
+            checkpoint.read(path).assert_existing_objects_matched().expect_partial()
         except (AssertionError, ValueError) as error:
             raise CheckpointMismatchError(
                 f"{path} does not hold what the program's checkpoint holds: {error}",

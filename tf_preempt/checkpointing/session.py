@@ -244,7 +244,9 @@ class TrainingSession:
         with self.guard():
             decision = self._agreement.finish()
             if capture is not None:
-                self._save(capture(), reason="finished").wait(self._options.commit_timeout_s)
+                pending = self._save(capture(), reason="finished")
+                pending.wait(self._options.commit_timeout_s)
+                self._let_chief_leave_last(pending.number)
         self._event("finish", step=self._saved_step)
         if decision is not None and decision.request.kind != "save":
             _log.warning("Training was complete when %s came; it is saved.", decision.request.reason)
@@ -324,19 +326,20 @@ class TrainingSession:
         """Ends this process's part, the chief last: the others' keys live in its process."""
         self._event("exit", code=self._leaving.exit_code)
         if pending is not None:
-            with contextlib.suppress(errors.CoordinationError, TimeoutError):
-                self._let_chief_leave_last(pending.number)
+            self._let_chief_leave_last(pending.number)
         self.close()
         self._leaving.leave(message)
 
     def _let_chief_leave_last(self, number: int, *, timeout_s: float = 5.0) -> None:
+        """Keeps the chief, in whose process the keys live, until the others have read of the commit."""
         key = f"{self._prefix}/seen/{number}"
-        if not self._cluster.is_chief:
-            self._store.set(f"{key}/{self._cluster.worker}", "1")
-            return
         deadline = time.monotonic() + timeout_s
-        for worker in range(1, self._cluster.workers):
-            self._store.get(f"{key}/{worker}", max(0.001, deadline - time.monotonic()))
+        with contextlib.suppress(errors.CoordinationError, TimeoutError):
+            if not self._cluster.is_chief:
+                self._store.set(f"{key}/{self._cluster.worker}", "1")
+                return
+            for worker in range(1, self._cluster.workers):
+                self._store.get(f"{key}/{worker}", max(0.001, deadline - time.monotonic()))
 
     # ------------------------------------------------------------------------------------------- saving
 
@@ -352,8 +355,8 @@ class TrainingSession:
         name = part_name(prefix, self._cluster.worker, self._cluster.workers)
         try:
             part_files = write_part(self._committer.directory, name, snapshot.part)
-        except tf.errors.OpError as error:
-            raise errors.CheckpointWriteError(f"Writing {name} failed: {error.message}") from error
+        except (tf.errors.OpError, OSError) as error:
+            raise errors.CheckpointWriteError(f"Writing {name} failed: {error}") from error
         save = None
         if self._cluster.is_chief:
             save = SaveRecord(
@@ -387,6 +390,7 @@ class TrainingSession:
 
     def _user_saves(self, number: int, save_fn: Callable[..., Any]) -> tuple[str, list[Any]]:
         """Calls the user's `save_fn` in the manager's place and finds what it has written."""
+        self._committer.count_from(number)
         returned = save_fn()
         path = returned if isinstance(returned, str) else self._committer.newest_path()
         directory, _, prefix = (path or "").replace("\\", "/").rpartition("/")
