@@ -94,6 +94,13 @@ def test_children_get_no_foreign_cluster_and_no_foreign_directory(direct, tmp_pa
     assert environ["TF_CONFIG"] == "x"
 
 
+def test_temporary_files_of_killed_children_stay_in_the_directory(direct, tmp_path):
+    director = direct("import tempfile\nprint(tempfile.mkdtemp(), flush=True)\nfinish()")
+    director.train("calm")
+    made = (tmp_path / "calm" / "workers.log").read_text().strip()
+    assert os.path.dirname(made) == str(tmp_path / "tmp")
+
+
 def test_failure_shows_the_last_lines_of_all_output(direct):
     director = direct(
         "print('said by a worker', flush=True)\nprint('said by run', file=sys.stderr)\nsys.exit(1)"

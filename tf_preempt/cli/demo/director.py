@@ -86,7 +86,10 @@ class Director:
         self._directory = directory
         self._data_dir = data_dir
         self._story = story
-        self._environ = {name: value for name, value in environ.items() if name not in _OF_OTHERS} | _QUIET
+        # TensorFlow leaves temporary files behind where it is killed; here they go with the rest.
+        self._temporary_dir = os.path.join(directory, "tmp")
+        kept = {name: value for name, value in environ.items() if name not in _OF_OTHERS}
+        self._environ = {**kept, **_QUIET, "TMPDIR": self._temporary_dir}
         self._stall_timeout_s = stall_timeout_s
         self._clock = clock
         self._sleep = sleep
@@ -97,6 +100,7 @@ class Director:
 
         Raises:
             LaunchError: that failed.
+            OSError: the directory cannot be written to.
         """
         command = [sys.executable, "-m", "tf_preempt.cli.demo.data", self._data_dir]
         with self._running("data", command, self._environ) as alive:
@@ -186,6 +190,7 @@ class Director:
         Raises:
             LaunchError: it failed, or lives still at the end of the block.
         """
+        os.makedirs(self._temporary_dir, exist_ok=True)
         logs = [_log_path(folder or self._directory, log) for log in ("workers", "supervisor")]
         with open(logs[0], "wb") as output, open(logs[1], "wb") as errors:
             tree = ProcessTree(command, environ=environ, stdout=output, stderr=errors)
