@@ -49,28 +49,27 @@ def metric_parts(model: Any) -> dict[str, Any]:
     }
 
 
-def set_metric_parts(model: Any, tensors: dict[str, Any]) -> None:
-    """Assigns what `metric_parts` has read.
+def check_metric_parts(model: Any, tensors: dict[str, Any]) -> None:
+    """Checks that what `metric_parts` has read belongs to this model's metrics.
 
     Raises:
         CheckpointMismatchError: the model has other metrics than the one that was saved.
     """
-    present = {
-        f"metric/{index}/{replica}": part
-        for index, variable in enumerate(model.metrics_variables)
-        for replica, part in enumerate(_tf_internals.local_values(variable))
-    }
-    saved = {name: tensor for name, tensor in tensors.items() if name.startswith("metric/")}
-    if {name: list(part.shape) for name, part in present.items()} != {
-        name: list(tensor.shape) for name, tensor in saved.items()
-    }:
+    saved = {name: list(tensor.shape) for name, tensor in tensors.items() if name.startswith("metric/")}
+    present = {name: list(part.shape) for name, part in metric_parts(model).items()}
+    if present != saved:
         raise CheckpointMismatchError(
             f"The checkpoint holds {len(saved)} metric variables, the model has {len(present)}, "
             "or their shapes differ.",
             hint="compile the model with the metrics that it had when the checkpoint was written",
         )
-    for name, part in present.items():
-        part.assign(saved[name])
+
+
+def set_metric_parts(model: Any, tensors: dict[str, Any]) -> None:
+    """Assigns what `metric_parts` has read, after `check_metric_parts`."""
+    for index, variable in enumerate(model.metrics_variables):
+        for replica, part in enumerate(_tf_internals.local_values(variable)):
+            part.assign(tensors[f"metric/{index}/{replica}"])
 
 
 def scalar_values(model: Any) -> list[tuple[Any, Any]]:

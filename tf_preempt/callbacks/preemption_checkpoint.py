@@ -79,10 +79,7 @@ class PreemptionCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # K
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         super().__init__()
-        if on_preemption not in (None, "exit", "raise"):
-            raise ConfigError(f"on_preemption={on_preemption!r}: expected None, 'exit' or 'raise'.")
-        if max_to_keep is not None and (isinstance(max_to_keep, bool) or max_to_keep < 1):
-            raise ConfigError(f"max_to_keep={max_to_keep!r}: expected a number from 1 on, or None for all.")
+        _check_arguments(max_to_keep, on_preemption)
         check_stock_strategy()
         self.directory = resolve_directory(directory, environ)
         self._config = TerminationConfig.from_any(termination_config)
@@ -167,6 +164,20 @@ class PreemptionCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # K
         finally:
             fit.release()
         _finished_fits[self.directory] = _finished_fits.get(self.directory, 0) + 1
+
+
+def _check_arguments(max_to_keep: Any, on_preemption: object) -> None:
+    if on_preemption not in (None, "exit", "raise"):
+        raise ConfigError(
+            f"on_preemption={on_preemption!r}: expected None, 'exit' or 'raise'.",
+            hint="None is right nearly always: it leaves the process, and raises Preempted in a notebook",
+        )
+    is_number = isinstance(max_to_keep, int) and not isinstance(max_to_keep, bool)
+    if max_to_keep is not None and not (is_number and max_to_keep >= 1):
+        raise ConfigError(
+            f"max_to_keep={max_to_keep!r}: expected a whole number from 1 on, or None.",
+            hint="max_to_keep=3 keeps the three newest checkpoints, None keeps all",
+        )
 
 
 def _release_abandoned() -> None:

@@ -99,6 +99,8 @@ class ProtectedFit:
 
     def _prepare(self, restored: Restored) -> None:
         resume = ResumePoint.from_json(restored.manifest.resume)
+        if resume.phase != "finished":  # an epoch that is over has no use for its metrics
+            model_state.check_metric_parts(self._model, restored.part.tensors)
         self._resume, self._restored_part = resume, restored.part
         self._train_steps = restored.manifest.step
         self._scalars = model_state.scalar_values(self._model)
