@@ -12,6 +12,9 @@ from typing import Any
 import keras
 import numpy as np
 
+from tf_preempt.callbacks import logs
+from tf_preempt.errors import CheckpointWriteError
+
 _log = logging.getLogger("tf_preempt")
 
 _KERAS: dict[type, tuple[str, ...]] = {
@@ -74,7 +77,7 @@ class CallbackStates:
 
     def _state_of(self, index: int, callback: Any) -> Any:
         if _has_protocol(callback):
-            return {"state": callback.get_state()}
+            return self._state_by_protocol(index, callback)
         names = next((names for kind, names in _KERAS.items() if isinstance(callback, kind)), None)
         if names is not None:
             return {
@@ -82,6 +85,20 @@ class CallbackStates:
             }
         self._warn_if_changed(index, callback)
         return None
+
+    def _state_by_protocol(self, index: int, callback: Any) -> Any:
+        """What the callback gives, if JSON can hold it: one that it cannot must not cost the whole save."""
+        try:
+            return {"state": logs.encode(callback.get_state())}
+        except CheckpointWriteError as error:
+            if index not in self._warned:
+                self._warned.add(index)
+                _log.warning(
+                    "The state of the callback %s is not saved; after a resume it begins afresh: %s",
+                    type(callback).__name__,
+                    error,
+                )
+            return None
 
     def _warn_if_changed(self, index: int, callback: Any) -> None:
         before, now = self._at_begin[index], _simple_attributes(callback)

@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_preempt.callbacks import logs
+from tf_preempt.callbacks.callback_states import CallbackStates
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:__array__ implementation:DeprecationWarning"  # Keras's own callbacks with NumPy 2
+)
+
+OURS = keras.callbacks.Callback()
+
+
+class Counter(keras.callbacks.Callback):
+    """Keeps state in a plain attribute, and says nothing of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+
+class Saved(Counter):
+    """The same, with the protocol."""
+
+    def get_state(self) -> Any:
+        return {"count": self.count}
+
+    def set_state(self, state: Any) -> None:
+        self.count = state["count"]
+
+
+def model() -> keras.Model:
+    made = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(1)])
+    made.compile("sgd", "mse")
+    return made
+
+
+def begun(callback: Any, of_model: Any) -> Any:
+    callback.set_model(of_model)
+    callback.on_train_begin()
+    return callback
+
+
+def move(callbacks: list[Any], to: list[Any]) -> None:
+    """Takes the states of callbacks and restores them to others, through what a checkpoint holds."""
+    values, tensors = CallbackStates([OURS, *callbacks], ignore=OURS).take()
+    kept = logs.decode(json.loads(json.dumps(logs.encode(values), allow_nan=False)))
+    saved = {name: tf.constant(value) for name, value in tensors.items()}
+    CallbackStates([OURS, *to], ignore=OURS).restore(kept, saved)
+
+
+def test_early_stopping_with_its_best_weights() -> None:
+    trained = model()
+    first = begun(keras.callbacks.EarlyStopping("loss", restore_best_weights=True, patience=3), trained)
+    for epoch, loss in enumerate([0.3, 0.1, 0.2]):
+        trained.layers[0].bias.assign([float(epoch)])
+        first.on_epoch_end(epoch, {"loss": loss})
+
+    other = model()
+    second = begun(keras.callbacks.EarlyStopping("loss", restore_best_weights=True, patience=3), other)
+    move([first], [second])
+
+    assert (second.wait, second.best, second.best_epoch) == (1, 0.1, 1)
+    assert [array.tobytes() for array in second.best_weights] == [
+        np.asarray(array).tobytes() for array in first.best_weights
+    ]
+    for epoch in (3, 4):
+        second.on_epoch_end(epoch, {"loss": 1.0})
+    assert other.stop_training
+    second.on_train_end()
+    assert other.layers[0].bias.numpy() == [1.0]
+
+
+def test_reduce_on_plateau_goes_on_counting() -> None:
+    def plateau() -> Any:
+        return keras.callbacks.ReduceLROnPlateau("loss", factor=0.5, patience=2, cooldown=1)
+
+    first, of_second = begun(plateau(), model()), model()
+    for epoch, loss in enumerate([0.3, 0.3]):
+        first.on_epoch_end(epoch, {"loss": loss})
+    second = begun(plateau(), of_second)
+    move([first], [second])
+    before = float(of_second.optimizer.learning_rate)
+    second.on_epoch_end(2, {"loss": 0.3})
+    assert float(of_second.optimizer.learning_rate) == before / 2
+
+
+def test_model_checkpoint_knows_the_best(tmp_path: Any) -> None:
+    def keeper() -> Any:
+        path = str(tmp_path / "{epoch}.keras")
+        return keras.callbacks.ModelCheckpoint(path, monitor="loss", save_best_only=True)
+
+    first = begun(keeper(), model())
+    first.on_epoch_begin(0)
+    first.on_epoch_end(0, {"loss": 0.1})
+    second = begun(keeper(), model())
+    move([first], [second])
+    second.on_epoch_begin(1)
+    second.on_epoch_end(1, {"loss": 0.2})
+    assert [path.name for path in tmp_path.iterdir()] == ["1.keras"]
+
+
+def test_model_checkpoint_goes_on_counting_batches(tmp_path: Any) -> None:
+    def keeper() -> Any:
+        return keras.callbacks.ModelCheckpoint(
+            str(tmp_path / "{batch}.weights.h5"), save_weights_only=True, save_freq=5
+        )
+
+    first = begun(keeper(), model())
+    first.on_epoch_begin(0)
+    for batch in range(3):
+        first.on_train_batch_end(batch, {"loss": 1.0})
+    second = begun(keeper(), model())
+    second.on_epoch_begin(0)
+    move([first], [second])
+    for batch in (3, 4):
+        second.on_train_batch_end(batch, {"loss": 1.0})
+    assert [path.name for path in tmp_path.iterdir()] == ["5.weights.h5"]
+
+
+@pytest.mark.parametrize("best", [float("inf"), -0.0, 0.1, np.float32(0.1), None])
+def test_best_value_keeps_its_bits(best: Any) -> None:
+    first, second = (keras.callbacks.EarlyStopping("loss") for _ in range(2))
+    first.best = best
+    move([first], [second])
+    assert repr(second.best) == repr(None if best is None else float(best))
+
+
+def test_callback_with_the_protocol() -> None:
+    first, second = Saved(), Saved()
+    first.count = 7
+    move([Counter(), first], [Counter(), second])
+    assert second.count == 7
+
+
+def test_state_that_json_cannot_hold_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    broken, saved = Saved(), Saved()
+    broken.count = {1, 2}  # type: ignore[assignment]
+    states = CallbackStates([broken, saved], ignore=OURS)
+    with caplog.at_level(logging.WARNING, "tf_preempt"):
+        values = [states.take()[0] for _ in range(3)]
+    assert values == [[["Saved", None], ["Saved", {"state": {"count": 0}}]]] * 3
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert "Saved" in message
+    assert "HINT" in message
+
+
+def test_unknown_callback_with_state_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    counter = Counter()
+    states = CallbackStates([OURS, counter], ignore=OURS)
+    with caplog.at_level(logging.WARNING, "tf_preempt"):
+        states.take()
+        assert not caplog.records
+        counter.count = 1
+        for _ in range(3):
+            states.take()
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert "Counter" in message
+    assert "count" in message
+    assert "get_state" in message
+
+
+@pytest.mark.parametrize(
+    "callback",
+    [
+        keras.callbacks.History(),
+        keras.callbacks.ProgbarLogger(),
+        keras.callbacks.TerminateOnNaN(),
+        keras.callbacks.LambdaCallback(),
+        Saved(),
+    ],
+    ids=lambda callback: type(callback).__name__,
+)
+def test_no_warning_of_what_needs_none(callback: Any, caplog: pytest.LogCaptureFixture) -> None:
+    states = CallbackStates([callback], ignore=OURS)
+    callback.set_params({"epochs": 3, "steps": 2, "verbose": 0})
+    with caplog.at_level(logging.WARNING, "tf_preempt"):
+        states.take()
+    assert not caplog.records
+
+
+def test_another_callback_at_the_place_begins_afresh(caplog: pytest.LogCaptureFixture) -> None:
+    first, second, early = Saved(), Saved(), keras.callbacks.EarlyStopping("loss")
+    first.count, early.wait = 7, 2
+    with caplog.at_level(logging.WARNING, "tf_preempt"):
+        move([early, first], [second, keras.callbacks.EarlyStopping("loss")])
+    assert second.count == 0
+    assert "Callback 0 is a Saved, in the checkpoint it was EarlyStopping" in caplog.text
+
+
+def test_callback_that_the_checkpoint_does_not_have() -> None:
+    first, second, more = Saved(), Saved(), Saved()
+    first.count = 7
+    move([first], [second, more])
+    assert (second.count, more.count) == (7, 0)
