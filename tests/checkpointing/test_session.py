@@ -45,9 +45,12 @@ class Loop:
 
     def __init__(self, directory: pathlib.Path, *, cluster: Cluster | None = None, **options: Any) -> None:
         self.variable = tf.Variable(0.0)
-        self.checkpoint = tf.train.Checkpoint(v=self.variable)
+        self.large = tf.Variable(tf.zeros([1 << 19 if options.pop("large", False) else 1]))
+        self.checkpoint = tf.train.Checkpoint(v=self.variable, large=self.large)
         self.manager = tf.train.CheckpointManager(self.checkpoint, str(directory), max_to_keep=None)
-        self.committer = Committer(self.manager, max_to_keep=2, variables=describe_variables([self.variable]))
+        self.committer = Committer(
+            self.manager, max_to_keep=5, variables=describe_variables([self.variable, self.large])
+        )
         self.cluster = cluster or Cluster()
         store = options.pop("store", None)
         self.session = TrainingSession(
@@ -69,7 +72,8 @@ class Loop:
     def capture(self) -> Snapshot:
         self.captures += 1
         resume = {"epoch": 0, "phase": "train", "step": self.steps}
-        part = WorkerPart(values={"worker": self.cluster.worker, "steps": self.steps})
+        values = {"worker": self.cluster.worker, "steps": self.steps}
+        part = WorkerPart(tensors={"large": self.large.value()}, values=values)
         return Snapshot(step=self.steps, resume=resume, part=part)
 
     def step(self, *, new_epoch: bool = False) -> None:
@@ -350,10 +354,10 @@ def test_saves_by_the_clock_are_asked_for_by_the_chief(tmp_path: pathlib.Path) -
 
 def test_old_checkpoints_are_deleted(tmp_path: pathlib.Path) -> None:
     with training(tmp_path, cadence=Cadence(kind="steps", steps=1)) as loop:
-        for _ in range(6):
+        for _ in range(9):
             loop.step()
         loop.session.close()
-    assert committed(tmp_path) == [4, 5]
+    assert committed(tmp_path) == [4, 5, 6, 7, 8]
 
 
 def test_a_background_error_surfaces_at_the_next_boundary_and_training_may_go_on(
@@ -450,14 +454,60 @@ def test_an_error_at_the_start_leaves_no_thread_no_handler_and_no_file(tmp_path:
 def test_a_directory_of_tensorflows_own_is_adopted_where_asked_for(
     tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    variable = tf.Variable(5.0)
-    tf.train.CheckpointManager(tf.train.Checkpoint(v=variable), str(tmp_path), max_to_keep=3).save()
+    theirs = tf.train.Checkpoint(v=tf.Variable(5.0), large=tf.Variable([1.0]))
+    tf.train.CheckpointManager(theirs, str(tmp_path), max_to_keep=3).save()
     with caplog.at_level(logging.INFO, logger="tf_preempt"), training(tmp_path, adopt=True) as loop:
         assert loop.variable.numpy() == 5.0
         assert loop.steps == 0
     assert "ckpt-1 is adopted" in caplog.text
     with training(tmp_path) as plain:
         assert plain.variable.numpy() == 0.0
+
+
+# ------------------------------------------------------------- damage that only reading everything finds
+
+
+def commit_large(loop: Loop, count: int) -> None:
+    """Checkpoints whose files are too large for a checksum in the manifest."""
+    for number in range(1, count + 1):
+        loop.steps = number
+        loop.large.assign(tf.fill([1 << 19], float(number)))
+        loop.session.save_now(loop.capture, reason="test").wait(TIMEOUT_S)
+
+
+def flip_a_bit(path: pathlib.Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("damaged", [1, 2])
+def test_a_flipped_bit_in_large_data_is_passed_over_for_the_checkpoint_before(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture, damaged: int
+) -> None:
+    with training(tmp_path, large=True) as loop:
+        commit_large(loop, 3)
+    for number in range(3, 3 - damaged, -1):
+        flip_a_bit(tmp_path / f"ckpt-{number}.data-00000-of-00001")
+    with caplog.at_level(logging.WARNING, logger="tf_preempt"), training(tmp_path, large=True) as again:
+        assert again.steps == 3 - damaged
+        assert again.large.numpy().tolist() == [3.0 - damaged] * (1 << 19)
+        assert again.session.incarnation == 1
+        again.session.finish(again.capture)
+    assert [message.split(" in ")[0] for message in caplog.messages] == [
+        f"Checkpoint ckpt-{number}" for number in range(3, 3 - damaged, -1)
+    ]
+    assert "ckpt-3.index" in os.listdir(tmp_path / "set-aside")
+    assert newest(tmp_path).number == 4
+
+
+def test_a_directory_with_nothing_but_damage_is_begun_afresh(tmp_path: pathlib.Path) -> None:
+    with training(tmp_path, large=True) as loop:
+        commit_large(loop, 1)
+    flip_a_bit(tmp_path / "ckpt-1.data-00000-of-00001")
+    with training(tmp_path, large=True) as again:
+        assert again.steps == 0
+        assert again.large.numpy().max() == 0.0
 
 
 # -------------------------------------------------------------------------------------------- two workers
@@ -535,6 +585,24 @@ def test_a_notice_at_one_of_two_workers_makes_both_save_the_same_step_and_leave(
     assert manifest.reason.endswith(f"on worker {noticed}")
     assert sum(".workers/" in record.name for record in manifest.files) == 4
     assert manifests.problem_with(str(tmp_path), manifest) is None
+
+
+@pytest.mark.usefixtures("as_two_processes")
+@pytest.mark.parametrize("worker", [0, 1])
+def test_damage_to_one_workers_part_makes_all_go_back_to_the_checkpoint_before(
+    tmp_path: pathlib.Path, worker: int
+) -> None:
+    configs = [TerminationConfig(signals=())] * 2
+    restored: list[tuple[int, float]] = []
+    assert run_two(tmp_path, lambda loop: commit_large(loop, 2), configs=configs, large=True) == [None, None]
+    flip_a_bit(tmp_path / f"ckpt-2.workers/{worker:05d}-of-00002.data-00000-of-00001")
+
+    def note(loop: Loop) -> None:
+        restored.append((loop.steps, float(loop.large.numpy().max())))
+
+    assert run_two(tmp_path, note, configs=configs, large=True) == [None, None]
+    assert restored == [(1, 1.0)] * 2
+    assert committed(tmp_path) == [1]
 
 
 @pytest.mark.usefixtures("as_two_processes")

@@ -27,6 +27,7 @@ from tf_preempt.checkpointing.manifest import FileRecord, Manifest
 from tf_preempt.errors import CheckpointMismatchError, CheckpointWriteError
 
 _log = logging.getLogger("tf_preempt")
+_SAVE_COUNTER = "save_counter/.ATTRIBUTES/VARIABLE_VALUE"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -146,14 +147,14 @@ class Committer:
         """
         readable, damaged = manifests.readable_manifests(self.directory)
         for broken in damaged:
-            self._set_aside(broken.name.removesuffix(".manifest.json"), broken.problem)
+            self.set_aside(broken.name.removesuffix(".manifest.json"), broken.problem)
         for manifest in readable:
             if manifest.resume.get("fit", 0) != fit:
                 continue
             problem = manifests.problem_with(self.directory, manifest)
             if problem is None:
                 return manifest
-            self._set_aside(manifest.prefix, problem)
+            self.set_aside(manifest.prefix, problem)
         return None
 
     def adoptable(self) -> str | None:
@@ -165,7 +166,8 @@ class Committer:
         path = tf.train.latest_checkpoint(self.directory)
         return None if path is None else str(path).rpartition("/")[2]
 
-    def _set_aside(self, prefix: str, problem: str) -> None:
+    def set_aside(self, prefix: str, problem: str) -> None:
+        """Moves a checkpoint that turned out to be damaged out of the way, and says so."""
         _log.warning(
             "Checkpoint %s in %s is damaged (%s); it is set aside and the one before it is used.",
             prefix,
@@ -197,14 +199,21 @@ class Committer:
         """
         path = _files.join(self.directory, prefix)
         try:
-            # Not `restore`: that expects a count of saves, which what a user's save_fn wrote may lack.
-            checkpoint.read(path).assert_existing_objects_matched().expect_partial()
+            self._read(checkpoint, path).assert_existing_objects_matched().expect_partial()
         except (AssertionError, ValueError) as error:
             raise CheckpointMismatchError(
                 f"{path} does not hold what the program's checkpoint holds: {error}",
                 hint="build the objects as they were when the checkpoint was written, "
                 "or use another directory",
             ) from error
+
+    @staticmethod
+    def _read(checkpoint: Any, path: str) -> Any:
+        if not tf.train.load_checkpoint(path).has_tensor(_SAVE_COUNTER):  # what a user's save_fn may write
+            return checkpoint.read(path)
+        # Made before it is read: otherwise it would be read later, also from a file that was set aside.
+        checkpoint.save_counter  # noqa: B018 - a property that makes the variable
+        return checkpoint.restore(path)
 
     def _delete_old(self) -> None:
         """Deletes what is too old; what cannot be deleted stays, and the commit stands all the same."""

@@ -27,7 +27,7 @@ from tf_preempt.checkpointing.directory import DirectoryClaim
 from tf_preempt.checkpointing.key_value import CoordinationServiceStore, KeyValueStore, LocalStore
 from tf_preempt.checkpointing.leaving import Leaving, gist
 from tf_preempt.checkpointing.manifest import Manifest
-from tf_preempt.checkpointing.startup import Cluster, Plan, begin_together
+from tf_preempt.checkpointing.startup import Cluster, Plan, begin_together, first_problem
 from tf_preempt.checkpointing.worker_part import WorkerPart, part_name, read_part, write_part
 from tf_preempt.goodput.events import EventLog
 from tf_preempt.goodput.status_file import Status, StatusFile
@@ -202,35 +202,59 @@ class TrainingSession:
         self._monitor.start()
         self._event("start", workers=self._cluster.workers, platform=str(self._platform), pid=os.getpid())
 
-    def _restore(self, plan: Plan) -> Restored | None:
+    def _restore(self, plan: Plan, attempt: int = 0) -> Restored | None:
+        """Restores the plan's checkpoint, or the one before it if a worker finds that one damaged."""
         manifest = plan.restore
         if manifest is None:
-            if plan.adopt and self._options.adopt:
-                self._committer.restore_variables(self._checkpoint, plan.adopt)
-                _log.info(
-                    "%s holds TensorFlow checkpoints without manifests: %s is adopted. Steps count from 0.",
-                    self._committer.directory,
-                    plan.adopt,
-                )
-            self._write_status(reason="start")
+            self._begin_afresh(plan)
             return None
         started = time.monotonic()
+        prefix = f"{self._prefix}/restore/{attempt}"
+        part, problem = self._read(manifest)
+        problem = first_problem(self._store, self._cluster, prefix=prefix, problem=problem)
+        if part is not None and not problem:
+            self._note_restored(manifest, time.monotonic() - started)
+            return Restored(manifest=manifest, part=part)
+        if self._cluster.is_chief:
+            self._committer.set_aside(manifest.prefix, problem)
+        another = begin_together(
+            self._committer, self._store, self._cluster, prefix=prefix, fit=self._options.fit
+        )
+        return self._restore(another, attempt + 1)
+
+    def _begin_afresh(self, plan: Plan) -> None:
+        if plan.adopt and self._options.adopt:
+            self._committer.restore_variables(self._checkpoint, plan.adopt)
+            _log.info(
+                "%s holds TensorFlow checkpoints without manifests: %s is adopted. Steps count from 0.",
+                self._committer.directory,
+                plan.adopt,
+            )
+        self._write_status(reason="start")
+
+    def _read(self, manifest: Manifest) -> tuple[WorkerPart | None, str]:
+        """Reads a checkpoint into the variables; returns this worker's part, or what is damaged."""
         name = part_name(manifest.prefix, self._cluster.worker, self._cluster.workers)
-        part = read_part(self._committer.directory, name)
-        self._committer.restore_variables(self._checkpoint, manifest.prefix)
+        try:
+            part = read_part(self._committer.directory, name)
+            self._committer.restore_variables(self._checkpoint, manifest.prefix)
+        except (tf.errors.DataLossError, errors.CheckpointFormatError) as error:
+            return None, gist(error)
+        return part, ""
+
+    def _note_restored(self, manifest: Manifest, seconds: float) -> None:
         self._saved_step = manifest.step
         self._write_status(restored_step=manifest.step, reason="restored")
         self._event(
             "restore",
             step=manifest.step,
             checkpoint=manifest.prefix,
-            seconds=round(time.monotonic() - started, 4),
+            seconds=round(seconds, 4),
             epoch=manifest.resume.get("epoch"),
             phase=manifest.resume.get("phase"),
             step_in_epoch=manifest.resume.get("step"),
         )
         _log.info("Restored step %d from %s/%s.", manifest.step, self._committer.directory, manifest.prefix)
-        return Restored(manifest=manifest, part=part)
 
     def finish(self, capture: Callable[[], Snapshot] | None) -> None:
         """Ends the training: the last commit is made, and no worker closes before it exists.
