@@ -24,7 +24,7 @@ def test_terminal_gets_colours_and_long_lines_stay_whole(monkeypatch):
     text = "x" * 300 + " [y]"
     story.tell(text, "bad")
     assert text in output.getvalue()
-    assert "\x1b[" in output.getvalue()
+    assert f"\x1b[1;31m{text}\x1b[0m" in output.getvalue(), "bold and red, not dim as the time"
 
 
 def event(kind, worker=0, **fields):

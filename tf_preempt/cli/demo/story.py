@@ -44,7 +44,7 @@ class Story:
             return
         from rich.text import Text
 
-        self._console.print(Text(stamp, "dim") + Text(text, _STYLES[style]), soft_wrap=True)
+        self._console.print(Text.assemble((stamp, "dim"), (text, _STYLES[style])), soft_wrap=True)
 
 
 def describe_event(event: Mapping[str, Any]) -> str | None:
