@@ -1,111 +1,162 @@
+from __future__ import annotations
+
 import datetime
+import logging
+from typing import Any
 
 import pytest
 
 from tf_preempt.checkpointing.asking import Asking
-from tf_preempt.checkpointing.cadence import FIRST_SAVE_AFTER_S, Cadence
+from tf_preempt.checkpointing.cadence import Cadence
+from tf_preempt.checkpointing.rounds import Request
 from tf_preempt.checkpointing.startup import Cluster
 from tf_preempt.termination.notice import TerminationNotice
 
-NEVER = Cadence.parse(None)
+NEVER = Cadence(kind="never")
+TEN_SECONDS = Cadence.parse(datetime.timedelta(seconds=10))
 
 
-class Clock:
-    def __init__(self):
+class Asked:
+    """An `Asking` with a clock that is set by hand, and what it has asked for."""
+
+    def __init__(
+        self, *, worker: int = 0, cadence: Cadence = NEVER, grace_period: float | None = None
+    ) -> None:
         self.now = 1000.0
+        self.requests: list[Request] = []
+        self.asking = Asking(
+            Cluster(worker=worker, workers=2),
+            cadence,
+            grace_period,
+            self.requests.append,
+            clock=lambda: self.now,
+        )
 
-    def __call__(self):
-        return self.now
+    def notice(self, left_s: float | None = None) -> None:
+        deadline = None if left_s is None else self.now + left_s
+        self.asking.on_notice(TerminationNotice(source="SIGTERM", reason="for a test", deadline=deadline))
+
+    def poll_until(self, end: float, *, every_s: float = 0.5) -> None:
+        while self.now < end:
+            self.now += every_s
+            self.asking.on_poll()
+
+    @property
+    def kinds(self) -> list[str]:
+        return [request.kind for request in self.requests]
 
 
-@pytest.fixture
-def clock():
-    return Clock()
-
-
-def make(clock, *, cadence=NEVER, grace_period=None, worker=0):
-    asked = []
-    cluster = Cluster(worker=worker, workers=2)
-    return Asking(cluster, cadence, grace_period, asked.append, clock=clock), asked
-
-
-def notice(clock, left_s=None):
-    deadline = None if left_s is None else clock.now + left_s
-    return TerminationNotice(source="SIGTERM", reason="test", deadline=deadline)
+@pytest.mark.parametrize("grace_period", [None, 0, 0.0])
+@pytest.mark.parametrize("left_s", [None, 3.0, 1000.0])
+def test_without_a_grace_period_a_notice_asks_to_leave_at_once(
+    grace_period: float | None, left_s: float | None
+) -> None:
+    asked = Asked(worker=1, grace_period=grace_period)
+    asked.notice(left_s)
+    deadline = left_s if left_s is not None else grace_period
+    assert asked.requests == [Request(kind="leave", worker=1, reason="SIGTERM", deadline_s=deadline)]
+    asked.poll_until(5000.0)
+    assert len(asked.requests) == 1
 
 
 @pytest.mark.parametrize(
-    ("grace_period", "left_s", "save_s", "kind"),
+    ("left_s", "save_s", "leaves_after_s"),
     [
-        pytest.param(None, None, 1.0, "leave", id="no grace period: leave at once"),
-        pytest.param(None, 3600.0, 1.0, "leave", id="a long deadline alone is not used for training"),
-        pytest.param(0, None, 1.0, "leave", id="a grace period of zero is none"),
-        pytest.param(30.0, None, 1.0, "notice", id="a grace period is trained in"),
-        pytest.param(30.0, None, 10.1, "leave", id="less than three saves are left"),
-        pytest.param(30.0, 5.0, 2.0, "leave", id="the notice's own deadline counts before the grace period"),
-        pytest.param(30.0, None, None, "notice", id="what a save takes is not known yet"),
+        (None, None, 119.0),
+        (None, 10.0, 89.0),
+        (60.0, 10.0, 29.0),
+        (300.0, 10.0, 269.0),
+        (30.0, 10.0, 0.5),
     ],
 )
-def test_notice_asks_to_leave_or_to_train_on(clock, grace_period, left_s, save_s, kind):
-    asking, asked = make(clock, grace_period=grace_period, worker=1)
+def test_a_grace_period_is_trained_in_until_the_time_for_the_last_save_has_come(
+    left_s: float | None, save_s: float | None, leaves_after_s: float
+) -> None:
+    asked = Asked(grace_period=120.0)
     if save_s is not None:
-        asking.saved(save_s)
-    asking.on_notice(notice(clock, left_s))
-    assert [(request.kind, request.worker, request.reason) for request in asked] == [(kind, 1, "SIGTERM")]
+        asked.asking.saved(save_s)
+    asked.notice(left_s)
+    assert asked.kinds == ["notice"]
+    asked.poll_until(1000.0 + leaves_after_s - 0.5)
+    assert asked.kinds == ["notice"]
+    asked.poll_until(2000.0)
+    assert asked.kinds == ["notice", "leave"]
+    assert asked.requests[1].deadline_s == pytest.approx((left_s or 120.0) - leaves_after_s)
 
 
-def test_grace_period_shorter_than_three_saves_warns_with_the_cure(clock, caplog):
-    asking, _ = make(clock, grace_period=2.0)
-    asking.saved(1.0)
-    asking.on_notice(notice(clock))
-    assert "HINT: set grace_period only where" in caplog.text
+@pytest.mark.parametrize(("left_s", "save_s"), [(29.0, 10.0), (None, 50.0)])
+def test_a_grace_period_that_holds_no_three_saves_is_not_trained_in_and_that_is_said(
+    left_s: float | None, save_s: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked = Asked(grace_period=120.0)
+    asked.asking.saved(save_s)
+    with caplog.at_level(logging.WARNING, logger="tf_preempt"):
+        asked.notice(left_s)
+    assert asked.kinds == ["leave"]
+    assert "HINT: set grace_period" in caplog.text
 
 
-def test_training_in_the_grace_period_ends_early_enough_for_three_saves(clock):
-    asking, asked = make(clock, grace_period=30.0)
-    asking.on_notice(notice(clock))
-    asking.saved(2.0)
-    clock.now += 22.9  # 7.1 s are left: three saves and the margin need 7
-    asking.on_poll()
-    assert [request.kind for request in asked] == ["notice"]
-    clock.now += 0.2
-    asking.on_poll()
-    asking.on_poll()
-    assert [request.kind for request in asked] == ["notice", "leave"]
-    assert asked[1].deadline_s == pytest.approx(6.9)
+def test_a_save_in_the_grace_period_moves_the_moment_to_leave() -> None:
+    asked = Asked(grace_period=120.0)
+    asked.notice()
+    asked.asking.saved(20.0)
+    asked.poll_until(1000.0 + 58.5)
+    assert asked.kinds == ["notice"]
+    asked.poll_until(1000.0 + 59.0)
+    assert asked.kinds == ["notice", "leave"]
 
 
-def test_chief_asks_for_periodic_saves_by_the_clock(clock):
-    asking, asked = make(clock, cadence=Cadence.parse(datetime.timedelta(seconds=10)))
-    clock.now += 9.9
-    asking.on_poll()
-    assert asked == []
-    clock.now += 0.1
-    asking.on_poll()
-    asking.on_poll()
-    assert [(request.kind, request.reason) for request in asked] == [("save", "every 10 s")]
-    clock.now += 6.0
-    asking.saved(0.5)
-    clock.now += 9.0
-    asking.on_poll()
-    assert len(asked) == 1
+def test_saves_by_the_clock_come_an_interval_after_the_last_save_and_are_asked_for_once() -> None:
+    asked = Asked(cadence=TEN_SECONDS)
+    asked.poll_until(1009.5)
+    assert asked.kinds == []
+    asked.poll_until(1010.0)
+    assert asked.requests == [Request(kind="save", worker=0, reason="every 10 s")]
+    asked.poll_until(1019.5)
+    assert len(asked.requests) == 1
+    asked.asking.saved(1.0)
+    asked.poll_until(1029.0)
+    assert len(asked.requests) == 1
+    asked.poll_until(1029.5)
+    assert len(asked.requests) == 2
 
 
-def test_auto_cadence_saves_soon_for_the_first_time_and_then_by_what_a_save_takes(clock):
-    asking, asked = make(clock, cadence=Cadence.parse("auto"))
-    clock.now += FIRST_SAVE_AFTER_S
-    asking.on_poll()
-    asking.saved(3.0)
-    clock.now += 299.0
-    asking.on_poll()
-    assert len(asked) == 1
-    clock.now += 1.0
-    asking.on_poll()
-    assert len(asked) == 2
+def test_auto_follows_what_the_last_save_cost() -> None:
+    asked = Asked(cadence=Cadence(kind="auto"))
+    asked.poll_until(1059.5)
+    assert asked.kinds == []
+    asked.poll_until(1060.0)
+    asked.asking.saved(2.0)
+    asked.poll_until(1259.5)
+    assert asked.kinds == ["save"]
+    asked.poll_until(1260.0)
+    assert asked.kinds == ["save", "save"]
 
 
-def test_other_workers_leave_periodic_saves_to_the_chief(clock):
-    asking, asked = make(clock, cadence=Cadence.parse("auto"), worker=1)
-    clock.now += 10_000.0
-    asking.on_poll()
-    assert asked == []
+@pytest.mark.parametrize(
+    ("worker", "cadence"),
+    [(1, TEN_SECONDS), (0, NEVER), (0, Cadence(kind="steps", steps=1)), (0, Cadence(kind="epoch"))],
+)
+def test_only_the_chiefs_clock_asks_and_only_where_the_clock_decides(worker: int, cadence: Cadence) -> None:
+    asked = Asked(worker=worker, cadence=cadence)
+    asked.poll_until(9000.0, every_s=60.0)
+    assert asked.requests == []
+
+
+@pytest.mark.parametrize(
+    ("request_", "said"),
+    [
+        (Request(kind="leave", worker=1, reason="SIGTERM"), True),
+        (Request(kind="notice", worker=1, reason="gce"), True),
+        (Request(kind="save", worker=1, reason="every 10 s"), False),
+        (Request(kind="leave", worker=0, reason="SIGTERM"), False),  # said when it came
+    ],
+)
+def test_what_another_worker_was_told_is_said(
+    request_: Request, said: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked: Any = Asked(worker=0)
+    with caplog.at_level(logging.WARNING, logger="tf_preempt"):
+        asked.asking.on_claim(request_)
+    assert bool(caplog.messages) is said
+    assert (f"Worker 1 was given notice: {request_.reason}." in caplog.messages) is said
