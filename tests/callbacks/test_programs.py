@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,14 @@ class Programs:
     def __init__(self, directory: Path, run_script: Any) -> None:
         self._directory = directory
         self._run_script = run_script
+        self.stderr = ""
 
     def start(self, program: str, name: str, kill_at: str = "", *, status: int = 0) -> Any:
         result = self._directory / f"{name}.json"
         arguments = [program, str(self._directory / name), str(result), *([kill_at] if kill_at else [])]
         ended = self._run_script(SCRIPT, *arguments, env={"CUDA_VISIBLE_DEVICES": "-1"}, timeout=120)
         assert ended.rc == status, ended.stderr
+        self.stderr = ended.stderr
         return json.loads(result.read_text()) if status == 0 else None
 
 
@@ -65,8 +68,21 @@ def test_interrupted_at_the_begin_of_the_second_fit(programs: Programs) -> None:
     assert without_count(programs.start("two_fits_of_one_model", "lives")) == without_count(whole)
 
 
+@pytest.mark.parametrize("program", ["two_fits_on_one_data_set", "random_numbers_between_fits"])
+def test_killed_before_the_first_checkpoint_of_the_second_fit(programs: Programs, program: str) -> None:
+    whole = programs.start(program, "whole")
+    programs.start(program, "lives", "1.-1.0", status=-signal.SIGKILL)
+    assert without_count(programs.start(program, "lives")) == without_count(whole)
+
+
+def test_lost_seeds_of_objects_trained_again_are_warned_of(programs: Programs) -> None:
+    programs.start("same_cell_with_nested_shuffles", "lives", "0.1.3")
+    assert programs.stderr.count("make the data set anew") == 1
+
+
 def test_same_objects_trained_again_after_a_notice(programs: Programs) -> None:
     whole = programs.start("one_fit", "whole")
     again = programs.start("same_cell_again", "lives", "0.1.2")
+    assert "make the data set anew" not in programs.stderr
     assert without_count(again) == without_count(whole)
     assert again["trained"] == whole["trained"]

@@ -14,6 +14,7 @@ So three sources are used, cheapest first:
 from __future__ import annotations
 
 import logging
+import weakref
 from typing import Any
 
 from tf_preempt.callbacks._keras_internals import Epochs
@@ -22,6 +23,9 @@ from tf_preempt.checkpointing.iterator_state import advance, set_position, shuff
 from tf_preempt.strategies import _tf_internals
 
 _log = logging.getLogger("tf_preempt")
+
+_left_midway: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Shuffles of data sets whose `fit` was left in this process; in a new process they begin afresh."""
 
 
 class DataStream:
@@ -40,10 +44,16 @@ class DataStream:
         self._begun = 0
         self._current_begun = False
         dataset = _tf_internals.undistributed(epochs.dataset)
-        self._shuffle_ids = (
-            set() if dataset is None else {id(one) for one in _tf_internals.reshuffles(dataset)}
-        )
+        self._reshuffles = [] if dataset is None else _tf_internals.reshuffles(dataset)
         self._shuffles = len(self._shuffle_ids)
+
+    @property
+    def _shuffle_ids(self) -> set[int]:
+        return {id(one) for one in self._reshuffles}
+
+    def leave(self) -> None:
+        """Notes that `fit` ends before its time, with the seeds of its data set where they are."""
+        _left_midway.update(self._reshuffles)
 
     def shares_shuffle_with(self, other: DataStream) -> bool:
         """Says whether both draw from one shuffle, so that each advances the other's seeds."""
@@ -104,6 +114,12 @@ class DataStream:
 
     def _begin_again(self, iterator: Any, place: DataPlace, *, advanced_later: bool) -> Any:
         """Makes as many iterators as were made, and begins as many as were begun; returns the last."""
+        if any(one in _left_midway for one in self._reshuffles):
+            _log.warning(
+                "This data set was used by a training that was interrupted in this process, which moved the "
+                "seeds of its shuffles on: after this resume the order of the data can differ. "
+                "HINT: make the data set anew before fit is called again, or give the pipeline one shuffle."
+            )
         to_begin = place.begun - (1 if advanced_later and place.taken else 0)
         if to_begin > 1:
             _log.info("The order of the data is restored by beginning %d epochs of it again.", to_begin)

@@ -58,6 +58,7 @@ class ProtectedFit:
         self._step = 0
         self._train_steps = 0
         self._executed = False
+        self._ended = False
         # Logs of the phase's last step, and of the epoch's training while its validation runs.
         self._logs: Any = {}
         self._epoch_logs: dict[str, Any] = {}
@@ -115,14 +116,20 @@ class ProtectedFit:
         if self._resume is not None:  # no epoch was left
             # Callbacks behind ours go on to end the training: EarlyStopping puts its best weights back.
             self._restore_before_first_step(self._resume)
+            # A later fit on the same data set goes on with the seeds that this one has left.
+            self._train_data.restore(self._resume.train, self._restored_part.tensors)
             self._session.finish(None)
         else:
             self._phase, self._step = "finished", 0
             self._session.finish(self._capture)
+        self._ended = True
         self.release()
 
     def release(self) -> None:
         """Gives Keras its own methods back and closes the session; calling it twice is fine."""
+        if not self._ended:
+            for data in filter(None, (self._train_data, self._validation_data)):
+                data.leave()
         self._train.release()
         if self._validation is not None:
             self._validation.release()
