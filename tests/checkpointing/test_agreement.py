@@ -15,7 +15,7 @@ from tf_preempt.errors import CoordinationError
 
 LEAVE = Request(kind="leave", worker=0, reason="SIGTERM")
 SAVE = Request(kind="save", worker=0, reason="every 600 s")
-TIMEOUT_S = 20.0
+TIMEOUT_S = 10.0
 
 
 @contextlib.contextmanager
@@ -98,6 +98,17 @@ def test_saves_follow_each_other_and_leaving_ends_it() -> None:
             acted.append(decision)
     assert [decision.request for decision in acted] == [SAVE, SAVE, LEAVE]
     assert [decision.boundary for decision in acted] == sorted(decision.boundary for decision in acted)
+
+
+def test_training_goes_on_unheld_after_a_save() -> None:
+    with agreements(1) as (agreement,), ThreadPoolExecutor(1) as pool:
+        agreement.request(SAVE)
+        while agreement.boundary() is None:
+            pass
+        try:
+            assert [pool.submit(agreement.boundary).result(TIMEOUT_S) for _ in range(3)] == [None] * 3
+        finally:
+            agreement.close()  # releases a boundary that waits in vain
 
 
 def test_finish_takes_the_decision_of_a_round_whose_boundary_is_behind_the_end() -> None:
