@@ -22,7 +22,7 @@ def simple() -> tf.data.Dataset:
 
 def prefetched() -> tf.data.Dataset:
     """Its iterator lets go of the shuffle long before its own end."""
-    return simple().prefetch(ROWS)
+    return simple().prefetch(ROWS + 2)
 
 
 def nested() -> tf.data.Dataset:
@@ -31,11 +31,11 @@ def nested() -> tf.data.Dataset:
 
 
 def nested_prefetched() -> tf.data.Dataset:
-    return nested().prefetch(ROWS)
+    return nested().prefetch(ROWS + 2)
 
 
 def batched() -> tf.data.Dataset:
-    return nested().batch(2).prefetch(1)
+    return nested().batch(2).prefetch(ROWS)
 
 
 def generated() -> tf.data.Dataset:
