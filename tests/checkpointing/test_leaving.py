@@ -76,5 +76,5 @@ def ipython(shell: object) -> types.ModuleType:
 def test_a_notebook_is_told_by_its_kernel(
     monkeypatch: pytest.MonkeyPatch, module: types.ModuleType | None, expected: bool
 ) -> None:
-    monkeypatch.setitem(sys.modules, "IPython", module)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "IPython", module)
     assert in_notebook() is expected

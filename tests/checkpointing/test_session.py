@@ -53,11 +53,12 @@ class Loop:
         )
         self.cluster = cluster or Cluster()
         store = options.pop("store", None)
+        defaults: dict[str, Any] = {"environ": SLURM, "cadence": NEVER}
         self.session = TrainingSession(
             self.checkpoint,
             self.committer,
             self.cluster,
-            SessionOptions(**({"environ": SLURM, "cadence": NEVER} | options)),
+            SessionOptions(**(defaults | options)),
             store=store,
         )
         self.steps = 0
