@@ -109,11 +109,11 @@ def test_a_part_that_is_missing_surfaces_at_the_next_check_and_once(tmp_path: pa
     with threads(training, 2, part_timeout_s=0.1) as made:
         pending = made[0].hand_in(1, [], training.write(1))
         with pytest.raises(
-            CheckpointWriteError, match=r"Worker 1 did not hand in its part within 0\.1 s"
+            CoordinationError, match=r"Worker 1 did not hand in its part within 0\.1 s"
         ) as raised:
             pending.wait(TIMEOUT_S)
         assert isinstance(raised.value.__cause__, CoordinationError)
-        with pytest.raises(CheckpointWriteError, match="could not be committed: Worker 1"):
+        with pytest.raises(CoordinationError, match="could not be committed: Worker 1"):
             made[0].check()
         made[0].check()
     assert committed(tmp_path) == []
@@ -135,7 +135,7 @@ def test_the_others_hear_why_the_chief_did_not_commit(tmp_path: pathlib.Path) ->
 def test_a_commit_after_a_failed_one_succeeds(tmp_path: pathlib.Path) -> None:
     training = Training(tmp_path)
     with threads(training, 2, part_timeout_s=0.1) as made:
-        with pytest.raises(CheckpointWriteError):
+        with pytest.raises(CoordinationError):
             made[0].hand_in(1, [], training.write(1)).wait(TIMEOUT_S)
         record, files = training.write(2), part_of(training, 2, 1, 2)
         pending = [made[1].hand_in(2, files, None), made[0].hand_in(2, [], record)]
@@ -156,7 +156,7 @@ def test_a_chief_that_does_not_answer_is_named(tmp_path: pathlib.Path) -> None:
     )
     thread.start()
     pending = thread.hand_in(1, part_of(training, 1, 1, 2), None)
-    with pytest.raises(CheckpointWriteError, match="The chief did not commit checkpoint 1 in time"):
+    with pytest.raises(CoordinationError, match="The chief did not commit checkpoint 1 in time"):
         pending.wait(TIMEOUT_S)
     thread.close()
 

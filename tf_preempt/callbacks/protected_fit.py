@@ -20,7 +20,8 @@ from tf_preempt.callbacks.data_stream import DataStream
 from tf_preempt.callbacks.resume_point import DataPlace, Phase, ResumePoint
 from tf_preempt.checkpointing.iterator_state import take_position
 from tf_preempt.checkpointing.random_state import set_random_state, take_random_state
-from tf_preempt.checkpointing.session import Restored, Snapshot, TrainingSession
+from tf_preempt.checkpointing.saving import Snapshot
+from tf_preempt.checkpointing.session import Restored, TrainingSession
 from tf_preempt.checkpointing.worker_part import WorkerPart
 
 _log = logging.getLogger("tf_preempt")

@@ -45,13 +45,18 @@ class PendingCommit:
 
         Raises:
             CheckpointWriteError: it could not be committed, or not in time.
+            CoordinationError: it was not, because another worker is lost.
         """
         if not self._done.wait(timeout_s):
             raise CheckpointWriteError(f"Checkpoint {self.number} was not committed within {timeout_s:g} s.")
         if self._error is not None:
-            raise CheckpointWriteError(
-                f"Checkpoint {self.number} was not committed: {self._error}"
-            ) from self._error
+            raise _surfaced(self._error, f"Checkpoint {self.number} was not committed") from self._error
+
+
+def _surfaced(error: Exception, what: str) -> Exception:
+    """The error that the main thread sees: a lost worker means a restart, all else a failed save."""
+    kind = CoordinationError if isinstance(error, CoordinationError) else CheckpointWriteError
+    return kind(f"{what}: {error}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -120,10 +125,11 @@ class CommitThread:
 
         Raises:
             CheckpointWriteError: an earlier save could not be committed.
+            CoordinationError: it could not, because another worker is lost.
         """
         error, self._error = self._error, None
         if error is not None:
-            raise CheckpointWriteError(f"A checkpoint could not be committed: {error}") from error
+            raise _surfaced(error, "A checkpoint could not be committed") from error
 
     def close(self, timeout_s: float = 10.0) -> None:
         """Ends the thread after what has been handed in; may be called more than once."""

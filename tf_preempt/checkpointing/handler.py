@@ -17,7 +17,8 @@ from tf_preempt.checkpointing.directory import resolve_directory
 from tf_preempt.checkpointing.iterator_state import set_position, take_position
 from tf_preempt.checkpointing.leaving import in_notebook
 from tf_preempt.checkpointing.random_state import set_random_state, take_random_state
-from tf_preempt.checkpointing.session import SessionOptions, Snapshot, TrainingSession
+from tf_preempt.checkpointing.saving import Snapshot
+from tf_preempt.checkpointing.session import SessionOptions, TrainingSession
 from tf_preempt.checkpointing.worker_part import WorkerPart
 from tf_preempt.errors import ConfigError
 from tf_preempt.strategies import _tf_internals
@@ -102,18 +103,22 @@ class PreemptionCheckpointHandler:
         self._finished = False
         self._tracked: dict[str, Any] = {}
         self._restored = WorkerPart()
+        self._sync_on_read = _sync_on_read_parts(checkpoint)
         self._session = TrainingSession(
             checkpoint,
             committer,
             cluster_of_resolver(cluster_resolver),
             options,
-            save_on_all_workers=_holds_sync_on_read(checkpoint),
+            save_on_all_workers=bool(self._sync_on_read),
         )
         restored = self._session.start()
         if restored is not None:
             self._restored = restored.part
             self._steps = restored.manifest.step
             set_random_state(restored.part.values["random"])
+            for name, variable in self._sync_on_read.items():
+                if name in restored.part.tensors:
+                    variable.assign(restored.part.tensors[name])
 
     # ------------------------------------------------------------------------------------ the loop
 
@@ -257,7 +262,8 @@ class PreemptionCheckpointHandler:
         self._session.boundary(self._capture, step=self._steps)
 
     def _capture(self) -> Snapshot:
-        tensors: dict[str, Any] = {}
+        # TensorFlow saves the sum of such a variable and restores an equal share to each replica.
+        tensors = {name: variable.read_value() for name, variable in self._sync_on_read.items()}
         for key, iterator in self._tracked.items():
             tensors |= take_position(iterator, f"iterator/{key}") or {}
         return Snapshot(
@@ -299,10 +305,15 @@ def _checkpoint_and_committer(
     return checkpoint, Committer(manager, max_to_keep=max_to_keep, variables=[], name=name)
 
 
-def _holds_sync_on_read(checkpoint: Any) -> bool:
-    """Says whether reading the checkpoint's variables is a collective (metrics under a strategy)."""
-    return any(
-        _tf_internals.is_sync_on_read(node)
+def _sync_on_read_parts(checkpoint: Any) -> dict[str, Any]:
+    """This worker's parts of the checkpoint's sync-on-read variables (metrics under a strategy), by name."""
+    variables = [
+        node
         for node in tf.train.TrackableView(checkpoint).descendants()
-        if isinstance(node, tf.Variable)
-    )
+        if isinstance(node, tf.Variable) and _tf_internals.is_sync_on_read(node)
+    ]
+    return {
+        f"sync_on_read/{index}/{replica}": part
+        for index, variable in enumerate(variables)
+        for replica, part in enumerate(_tf_internals.local_values(variable))
+    }

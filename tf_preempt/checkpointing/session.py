@@ -17,18 +17,19 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_preempt import _files, errors
+from tf_preempt import errors
 from tf_preempt.checkpointing.agreement import Agreement, Decision
 from tf_preempt.checkpointing.asking import Asking
 from tf_preempt.checkpointing.cadence import Cadence
 from tf_preempt.checkpointing.commit_thread import CommitThread, PendingCommit
-from tf_preempt.checkpointing.committer import Committer, SaveRecord
+from tf_preempt.checkpointing.committer import Committer
 from tf_preempt.checkpointing.directory import DirectoryClaim
 from tf_preempt.checkpointing.key_value import CoordinationServiceStore, KeyValueStore, LocalStore
 from tf_preempt.checkpointing.leaving import Leaving, gist
 from tf_preempt.checkpointing.manifest import Manifest
+from tf_preempt.checkpointing.saving import Saver, Snapshot
 from tf_preempt.checkpointing.startup import Cluster, Plan, begin_together, first_problem
-from tf_preempt.checkpointing.worker_part import WorkerPart, part_name, read_part, write_part
+from tf_preempt.checkpointing.worker_part import WorkerPart, part_name, read_part
 from tf_preempt.goodput.events import EventLog
 from tf_preempt.goodput.status_file import Status, StatusFile
 from tf_preempt.termination.auto import detect_platform, make_watchers
@@ -38,21 +39,7 @@ from tf_preempt.termination.watcher import TerminationMonitor
 
 _log = logging.getLogger("tf_preempt")
 _ordinals = itertools.count()
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Snapshot:
-    """What is saved at a boundary besides the variables.
-
-    Args:
-        step: training steps done, over all epochs.
-        resume: the resume point; JSON.
-        part: what only this worker has.
-    """
-
-    step: int
-    resume: dict[str, Any]
-    part: WorkerPart = dataclasses.field(default_factory=WorkerPart)
+_LOST_WAIT_S = 1.0  # who leaves has waited for its own commit; others wait for workers that may be gone
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -118,7 +105,9 @@ class TrainingSession:
         self._committer = committer
         self._cluster = cluster
         self._options = options
-        self._save_on_all_workers = save_on_all_workers
+        self._saver = Saver(
+            checkpoint, committer, cluster, fit=options.fit, on_all_workers=save_on_all_workers
+        )
         self._store = store if store is not None else store_for(cluster)
         self._prefix = f"tf_preempt/{next(_ordinals)}"
         self._platform = detect_platform(options.environ)
@@ -276,8 +265,12 @@ class TrainingSession:
             _log.warning("Training was complete when %s came; it is saved.", decision.request.reason)
         self.close()
 
-    def close(self) -> None:
-        """Gives back threads, signal handlers and the directory; calling it twice is fine."""
+    def close(self, *, commit_wait_s: float = 10.0) -> None:
+        """Gives back threads, signal handlers and the directory; calling it twice is fine.
+
+        Args:
+            commit_wait_s: how long a commit that is under way may take to end, in seconds.
+        """
         if self._closed:
             return
         self._closed = True
@@ -285,7 +278,7 @@ class TrainingSession:
             self._monitor.close()
         self._agreement.close()
         if self._commits is not None:
-            self._commits.close()
+            self._commits.close(commit_wait_s)
         if self._events is not None:
             self._events.close()
         if self._claim is not None:
@@ -308,8 +301,8 @@ class TrainingSession:
         """
         with self.guard():
             decision = self._agreement.boundary()
-        if self._commits is not None:
-            self._commits.check()
+            if self._commits is not None:
+                self._commits.check()
         if decision is not None:
             self._act(decision, capture)
         elif self._options.cadence.due_at_boundary(
@@ -343,7 +336,7 @@ class TrainingSession:
     def _wait_for_commit(self, pending: PendingCommit) -> None:
         try:
             pending.wait(self._options.commit_timeout_s)
-        except errors.CheckpointWriteError as error:
+        except (errors.CheckpointWriteError, errors.CoordinationError) as error:
             _log.error("%s The newest checkpoint before it is untouched.", error)
 
     def _leave(self, message: str, pending: PendingCommit | None) -> None:
@@ -351,7 +344,7 @@ class TrainingSession:
         self._event("exit", code=self._leaving.exit_code)
         if pending is not None:
             self._let_chief_leave_last(pending.number)
-        self.close()
+        self.close(commit_wait_s=_LOST_WAIT_S)
         self._leaving.leave(message)
 
     def _let_chief_leave_last(self, number: int, *, timeout_s: float = 5.0) -> None:
@@ -372,62 +365,19 @@ class TrainingSession:
     ) -> PendingCommit:
         if self._commits is None:
             raise errors.CheckpointWriteError("The session was not started.")
-        started, wall = time.monotonic(), time.time()
-        number = self._number
+        written = self._saver.write(self._number, snapshot, reason=reason, save_fn=save_fn)
+        pending = self._commits.hand_in(self._number, written.part_files, written.save)
         self._number += 1
-        prefix, files = self._write_variables(number, save_fn)
-        name = part_name(prefix, self._cluster.worker, self._cluster.workers)
-        try:
-            part_files = write_part(self._committer.directory, name, snapshot.part)
-        except (tf.errors.OpError, OSError) as error:
-            raise errors.CheckpointWriteError(f"Writing {name} failed: {error}") from error
-        save = None
-        if self._cluster.is_chief:
-            save = SaveRecord(
-                prefix=prefix,
-                number=number,
-                step=snapshot.step,
-                resume={"fit": self._options.fit, **snapshot.resume},
-                reason=reason,
-                started=wall,
-                files=files,
-            )
-        pending = self._commits.hand_in(number, part_files, save)
         self._saved_step = snapshot.step
-        seconds = time.monotonic() - started
-        self._asking.saved(seconds)
-        self._event("save", checkpoint=prefix, step=snapshot.step, seconds=round(seconds, 4), reason=reason)
+        self._asking.saved(written.seconds)
+        self._event(
+            "save",
+            checkpoint=written.prefix,
+            step=snapshot.step,
+            seconds=round(written.seconds, 4),
+            reason=reason,
+        )
         return pending
-
-    def _write_variables(self, number: int, save_fn: Callable[..., Any] | None) -> tuple[str, list[Any]]:
-        """Lets the chief write the variables; returns the checkpoint's prefix and the chief's files."""
-        if save_fn is not None:
-            return self._user_saves(number, save_fn)
-        prefix = self._committer.prefix(number)
-        if self._cluster.is_chief:
-            return prefix, self._committer.save_variables(number)
-        if self._save_on_all_workers:
-            scratch = _files.join(self._committer.directory, f".scratch-{self._cluster.worker}")
-            self._checkpoint.write(_files.join(scratch, "ckpt"))
-            _files.remove_tree(scratch)
-        return prefix, []
-
-    def _user_saves(self, number: int, save_fn: Callable[..., Any]) -> tuple[str, list[Any]]:
-        """Calls the user's `save_fn` in the manager's place and finds what it has written."""
-        self._committer.count_from(number)
-        returned = save_fn()
-        path = returned if isinstance(returned, str) else self._committer.newest_path()
-        directory, _, prefix = (path or "").replace("\\", "/").rpartition("/")
-        files = self._committer.files_of(prefix) if prefix else []
-        if self._cluster.is_chief and (
-            not files or directory != self._committer.directory.replace("\\", "/")
-        ):
-            raise errors.CheckpointWriteError(
-                f"save_fn returned {returned!r}, and there is no checkpoint of that name in "
-                f"{self._committer.directory}, so nothing could be committed.",
-                hint="let save_fn return the path that CheckpointManager.save returned",
-            )
-        return prefix or self._committer.prefix(number), files
 
     # ------------------------------------------------------------------------------- background threads
 
