@@ -52,9 +52,7 @@ def test_unknown_name_is_an_attribute_error_that_names_it():
         tf_preempt.PreemptionHandler  # noqa: B018
 
 
-@pytest.mark.parametrize(
-    "package", ["callbacks", "cluster_resolvers", "errors", "strategies", "termination"]
-)
+@pytest.mark.parametrize("package", ["callbacks", "cluster_resolvers", "errors", "strategies", "termination"])
 def test_public_packages_say_what_is_public(package):
     module = importlib.import_module(f"tf_preempt.{package}")
     assert len(set(module.__all__)) == len(module.__all__)

@@ -201,3 +201,13 @@ def test_callback_that_the_checkpoint_does_not_have() -> None:
     first.count = 7
     move([first], [second, more])
     assert (second.count, more.count) == (7, 0)
+
+
+@pytest.mark.parametrize(("append", "warned"), [(False, True), (True, False)])
+def test_csv_logger_that_begins_its_file_anew_is_warned_of(
+    append: bool, warned: bool, tmp_path: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    logger = keras.callbacks.CSVLogger(str(tmp_path / "log.csv"), append=append)
+    states = CallbackStates([logger], ignore=None)
+    states.restore(*states.take())
+    assert ("begins its file anew" in caplog.text) is warned

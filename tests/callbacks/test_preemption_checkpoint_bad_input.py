@@ -106,6 +106,13 @@ def test_two_callbacks_in_one_fit(tmp_path: Path) -> None:
     assert files_in(tmp_path) == []
 
 
+def test_keras_s_own_backup_beside_ours(tmp_path: Path) -> None:
+    backup = keras.callbacks.BackupAndRestore(tmp_path / "backup")
+    error = refused(errors.ConfigError, PreemptionCheckpoint(tmp_path / "a"), backup)
+    assert "BackupAndRestore" in str(error)
+    assert not (tmp_path / "a").exists()
+
+
 def test_directory_of_a_fit_that_is_running(tmp_path: Path) -> None:
     """A callback that trains another model into the same directory."""
     seen: list[errors.TfPreemptError] = []

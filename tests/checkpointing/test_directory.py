@@ -13,6 +13,7 @@ from tf_preempt.checkpointing.directory import (
     resolve_directory,
 )
 from tf_preempt.errors import (
+    ConfigError,
     DirectoryInUseError,
     DirectoryNotGivenError,
     DirectoryNotSharedError,
@@ -153,3 +154,8 @@ def test_a_proof_that_does_not_appear_is_an_error_that_names_worker_and_director
     ) as raised:
         check_shared(str(tmp_path), "proof", worker=3, patience_s=0.0)
     assert str(tmp_path) in str(raised.value)
+
+
+def test_a_directory_that_is_no_path_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"directory=5: expected a path .* received int"):
+        resolve_directory(5, {})  # type: ignore[arg-type]

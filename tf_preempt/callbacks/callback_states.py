@@ -70,6 +70,12 @@ class CallbackStates:
                     name,
                 )
                 continue
+            if isinstance(callback, keras.callbacks.CSVLogger) and not callback.append:
+                _log.warning(
+                    "CSVLogger(%r, append=False) begins its file anew: rows of the epochs before are gone. "
+                    "HINT: CSVLogger(..., append=True)",
+                    callback.filename,
+                )
             _put(callback, state)
             weights = _numbered(tensors, f"callback/{index}/")
             if weights:

@@ -134,6 +134,12 @@ class PreemptionCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # K
                 f"({', '.join([self.directory, *(one.directory for one in others)])}).",
                 hint="pass one: a training has one checkpoint directory",
             )
+        if any(isinstance(one, keras.callbacks.BackupAndRestore) for one in callbacks):
+            raise ConfigError(
+                "fit was given keras.callbacks.BackupAndRestore beside PreemptionCheckpoint: both would set "
+                "the epoch and the weights with which training begins.",
+                hint="leave BackupAndRestore out",
+            )
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Notes the epoch."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from tf_preempt import _files
 from tf_preempt.errors import (
+    ConfigError,
     DirectoryInUseError,
     DirectoryNotGivenError,
     DirectoryNotSharedError,
@@ -32,6 +33,7 @@ def resolve_directory(
         environ: where to look.
 
     Raises:
+        ConfigError: `directory` is no path.
         DirectoryNotGivenError: neither the argument nor a variable says.
 
     Environment:
@@ -46,6 +48,12 @@ def resolve_directory(
         if directory is not None:
             _log.info("%s=%s is used in place of the program's directory %s.", OVERRIDE, override, directory)
         return _absolute(override)
+    if directory is not None and not isinstance(directory, str | os.PathLike):
+        raise ConfigError(
+            f"directory={directory!r}: expected a path (str or os.PathLike), "
+            f"received {type(directory).__name__}.",
+            hint='for example "runs/7" or pathlib.Path("runs/7")',
+        )
     if directory is not None and str(directory):
         return _absolute(os.fspath(directory))
     for name in DEFAULTS:
