@@ -11,7 +11,7 @@ import tensorflow as tf
 from tf_preempt.checkpointing.iterator_state import set_position, take_position
 from tf_preempt.checkpointing.manifest import FileRecord
 from tf_preempt.checkpointing.worker_part import WorkerPart, part_name, read_part, write_part
-from tf_preempt.errors import CheckpointFormatError, CheckpointMismatchError
+from tf_preempt.errors import CheckpointFormatError, CheckpointMismatchError, CheckpointWriteError
 
 NAME = part_name("ckpt-7", 1, 4)
 
@@ -116,9 +116,53 @@ def test_a_bundle_that_is_no_part_is_a_format_error(tmp_path: pathlib.Path) -> N
         read_part(str(tmp_path), NAME)
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_values_that_json_has_not_are_refused(tmp_path: pathlib.Path, value: float) -> None:
-    with pytest.raises(ValueError, match="JSON"):
+@pytest.mark.parametrize(
+    "index", ["{", "[]", '{"values": {}}', '{"tensors": []}', '{"tensors": [["a", "no type"]], "values": {}}']
+)
+def test_a_part_with_an_index_of_another_shape_is_a_format_error(tmp_path: pathlib.Path, index: str) -> None:
+    (tmp_path / "ckpt-7.workers").mkdir()
+    tf.raw_ops.SaveV2(
+        prefix=str(tmp_path / NAME),
+        tensor_names=["tf_preempt/index"],
+        shape_and_slices=[""],
+        tensors=[tf.constant(index)],
+    )
+    with pytest.raises(CheckpointFormatError, match="is not a worker's part"):
+        read_part(str(tmp_path), NAME)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        tf.errors.UnavailableError,
+        tf.errors.PermissionDeniedError,
+        tf.errors.ResourceExhaustedError,
+        tf.errors.NotFoundError,
+        tf.errors.UnknownError,
+    ],
+)
+def test_an_error_of_the_file_system_is_no_damage(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, error: type[tf.errors.OpError]
+) -> None:
+    def restore(**_: object) -> None:
+        raise error(None, None, "the store is away")
+
+    write_part(str(tmp_path), NAME, WorkerPart())
+    monkeypatch.setattr(tf.raw_ops, "RestoreV2", restore)
+    with pytest.raises(error, match="the store is away"):
+        read_part(str(tmp_path), NAME)
+
+
+def test_a_data_file_that_is_not_there_is_tensorflows_error(tmp_path: pathlib.Path) -> None:
+    files = write_part(str(tmp_path), NAME, WorkerPart())
+    (tmp_path / files[1].name).unlink()
+    with pytest.raises(tf.errors.NotFoundError):
+        read_part(str(tmp_path), NAME)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), object()])
+def test_values_that_json_has_not_are_refused_with_the_cure(tmp_path: pathlib.Path, value: object) -> None:
+    with pytest.raises(CheckpointWriteError, match=r"(?s)00001-of-00004.*JSON.*'loss'.*HINT: save numbers"):
         write_part(str(tmp_path), NAME, WorkerPart(values={"loss": value}))
 
 

@@ -18,9 +18,19 @@ import tensorflow as tf
 
 from tf_preempt import _files
 from tf_preempt.checkpointing.manifest import FileRecord
-from tf_preempt.errors import CheckpointFormatError, CheckpointMismatchError
+from tf_preempt.errors import CheckpointFormatError, CheckpointMismatchError, CheckpointWriteError
 
 _INDEX_KEY = "tf_preempt/index"
+# What TensorFlow and we raise for content that is wrong.  A file system that is away, or that refuses, raises
+# other errors: they say nothing about the checkpoint, which must not be set aside for them.
+_DAMAGE = (
+    tf.errors.DataLossError,
+    tf.errors.OutOfRangeError,
+    tf.errors.InvalidArgumentError,
+    ValueError,
+    KeyError,
+    TypeError,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,24 +56,33 @@ def write_part(directory: str, name: str, part: WorkerPart) -> list[FileRecord]:
 
     Raises:
         tf.errors.OpError, OSError: it could not be written (disk full, permission).
-        ValueError: `part.values` holds what JSON has not, such as NaN.
+        CheckpointWriteError: `part.values` holds what JSON has not, such as NaN.
     """
     prefix = _files.join(directory, *name.split("/"))
     _files.make_dirs(prefix.rpartition("/")[0])
     names = sorted(part.tensors)
     tensors = [tf.convert_to_tensor(part.tensors[key]) for key in names]
-    index = {
-        "tensors": [[key, t.dtype.name] for key, t in zip(names, tensors, strict=True)],
-        "values": part.values,
-    }
+    index = _index(name, list(zip(names, tensors, strict=True)), part.values)
     with tf.device("CPU:0"):
         tf.raw_ops.SaveV2(
             prefix=prefix,
             tensor_names=[_INDEX_KEY, *names],
             shape_and_slices=[""] * (len(names) + 1),
-            tensors=[tf.constant(json.dumps(index, allow_nan=False)), *tensors],
+            tensors=[tf.constant(index), *tensors],
         )
     return [FileRecord.of(directory, f"{name}{suffix}") for suffix in (".index", ".data-00000-of-00001")]
+
+
+def _index(name: str, tensors: list[tuple[str, Any]], values: dict[str, Any]) -> str:
+    """What a part holds, as text."""
+    content = {"tensors": [[key, tensor.dtype.name] for key, tensor in tensors], "values": values}
+    try:
+        return json.dumps(content, allow_nan=False)
+    except (ValueError, TypeError) as error:
+        raise CheckpointWriteError(
+            f"The values of part {name} are not all JSON ({error}): {values!r:.500}",
+            hint="save numbers that are finite, texts, None, and lists and dicts of these",
+        ) from error
 
 
 def read_part(directory: str, name: str) -> WorkerPart:
@@ -71,7 +90,8 @@ def read_part(directory: str, name: str) -> WorkerPart:
 
     Raises:
         CheckpointMismatchError: this worker has no part in the checkpoint.
-        CheckpointFormatError: the part cannot be read.
+        CheckpointFormatError: the part is damaged, or is none.
+        tf.errors.OpError: the file system did not give it, which says nothing about the part.
     """
     prefix = _files.join(directory, *name.split("/"))
     if not _files.exists(f"{prefix}.index"):
@@ -84,9 +104,16 @@ def read_part(directory: str, name: str) -> WorkerPart:
         names = [key for key, _ in index["tensors"]]
         dtypes = [tf.as_dtype(dtype) for _, dtype in index["tensors"]]
         tensors = _restore(prefix, names, dtypes) if names else []
-    except (tf.errors.OpError, ValueError, KeyError, TypeError) as error:
+        return WorkerPart(tensors=dict(zip(names, tensors, strict=True)), values=index["values"])
+    except (*_DAMAGE, tf.errors.NotFoundError) as error:
+        if isinstance(error, tf.errors.NotFoundError) and not _lacks_a_tensor(error):
+            raise
         raise CheckpointFormatError(f"{prefix} is not a worker's part that can be read: {error}") from error
-    return WorkerPart(tensors=dict(zip(names, tensors, strict=True)), values=index["values"])
+
+
+def _lacks_a_tensor(error: Any) -> bool:
+    """Tells a bundle without a tensor of ours from a file that is gone: TensorFlow has one error for both."""
+    return "not found in checkpoint" in error.message
 
 
 def _restore(prefix: str, names: list[str], dtypes: list[Any]) -> list[Any]:
