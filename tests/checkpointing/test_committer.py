@@ -299,6 +299,43 @@ def test_an_old_checkpoint_that_cannot_be_deleted_is_logged_and_the_commit_stand
     assert newest.number == 2
 
 
+def test_a_commit_stands_when_an_older_manifest_is_of_a_newer_format(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    training = Training(tmp_path, max_to_keep=1)
+    training.commit(1)
+    (tmp_path / "ckpt-1.manifest.json").write_text('{"format": 2}')
+    with caplog.at_level(logging.WARNING, logger="tf_preempt"):
+        assert training.commit(2).number == 2
+    assert "could not be deleted" in caplog.text
+    assert committed(tmp_path) == [1, 2]
+
+
+@pytest.mark.parametrize("error", [OSError, tf.errors.UnavailableError, IndexError])
+def test_a_commit_stands_when_the_directory_cannot_be_listed(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, error: Any
+) -> None:
+    def list_nothing(directory: str) -> Any:
+        raise error(None, None, "away") if issubclass(error, tf.errors.OpError) else error("away")
+
+    training = Training(tmp_path, max_to_keep=1)
+    monkeypatch.setattr(manifests, "readable_manifests", list_nothing)
+    assert training.commit(1).number == 1
+    assert committed(tmp_path) == [1]
+
+
+@pytest.mark.parametrize("listed", [[], [1]])
+def test_retention_counts_the_new_checkpoint_when_a_stale_listing_does_not_show_it(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, listed: list[int]
+) -> None:
+    training = Training(tmp_path, max_to_keep=1)
+    stale = [training.commit(number) for number in listed]
+    monkeypatch.setattr(manifests, "readable_manifests", lambda _: (stale, []))
+    training.commit(2)
+    assert committed(tmp_path) == [2]
+    assert tf.train.latest_checkpoint(str(tmp_path)) == str(tmp_path / "ckpt-2")
+
+
 def test_a_save_that_cannot_be_written_is_a_typed_error(tmp_path: pathlib.Path) -> None:
     (tmp_path / "file").touch()
     training = Training(tmp_path / "file" / "run")

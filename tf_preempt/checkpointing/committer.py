@@ -113,7 +113,7 @@ class Committer:
         """Makes a save exist for readers, then deletes what is too old.
 
         Raises:
-            CheckpointWriteError: the manifest could not be written.
+            CheckpointWriteError: the manifest could not be written.  What happens later raises nothing.
         """
         manifest = Manifest(
             prefix=save.prefix,
@@ -136,7 +136,10 @@ class Committer:
             _files.write_atomic(path, manifest.to_bytes())
         except (OSError, tf.errors.OpError) as error:
             raise CheckpointWriteError(f"Committing {path} failed: {error}") from error
-        self._delete_old()
+        try:
+            self._delete_old(manifest)
+        except Exception as error:  # noqa: BLE001 - the checkpoint exists: nothing may say that it does not
+            _log.warning("Old checkpoints in %s could not be deleted: %s", self.directory, error)
         return manifest
 
     def newest(self, *, fit: int) -> Manifest | None:
@@ -215,19 +218,19 @@ class Committer:
         checkpoint.save_counter  # noqa: B018 - a property that makes the variable
         return checkpoint.restore(path)
 
-    def _delete_old(self) -> None:
-        """Deletes what is too old; what cannot be deleted stays, and the commit stands all the same."""
+    def _delete_old(self, committed: Manifest) -> None:
+        """Deletes what is too old."""
         if self._max_to_keep is None:
             return
         readable, _ = manifests.readable_manifests(self.directory)
-        keep = to_keep(readable, self._max_to_keep)
-        try:
-            self._record([manifest.prefix for manifest in readable if manifest.number in keep])
-            for old in readable:
-                if old.number not in keep:
-                    _delete(self.directory, old)
-        except (OSError, tf.errors.OpError) as error:
-            _log.warning("An old checkpoint in %s could not be deleted: %s", self.directory, error)
+        # Put in by hand: the listing of a network file system may not show yet what was just written.
+        known = {manifest.number: manifest for manifest in [*readable, committed]}
+        newest_first = [known[number] for number in sorted(known, reverse=True)]
+        keep = to_keep(newest_first, self._max_to_keep)
+        self._record([manifest.prefix for manifest in newest_first if manifest.number in keep])
+        for old in newest_first:
+            if old.number not in keep:
+                _delete(self.directory, old)
 
     def _record(self, kept_newest_first: list[str]) -> None:
         """Tells TensorFlow's own state file which checkpoints are left.
