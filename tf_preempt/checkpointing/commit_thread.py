@@ -6,6 +6,7 @@ whether it exists now.  One daemon thread per worker does this in order.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import logging
 import queue
@@ -21,6 +22,8 @@ from tf_preempt.errors import CheckpointWriteError, CoordinationError
 
 _log = logging.getLogger("tf_preempt")
 _COMMITTED = "committed"
+# What the chief may take from the last part to its answer: it writes the manifest and deletes what is old.
+_ANSWER_MARGIN_S = 30.0
 
 
 class PendingCommit:
@@ -34,6 +37,7 @@ class PendingCommit:
         self.number = number
         self._done = threading.Event()
         self._error: Exception | None = None
+        self._surfaced = False
 
     def settle(self, error: Exception | None = None) -> None:
         """Says how it ended."""
@@ -50,7 +54,15 @@ class PendingCommit:
         if not self._done.wait(timeout_s):
             raise CheckpointWriteError(f"Checkpoint {self.number} was not committed within {timeout_s:g} s.")
         if self._error is not None:
+            self._surfaced = True
             raise _surfaced(self._error, f"Checkpoint {self.number} was not committed") from self._error
+
+    def take_error(self) -> Exception | None:
+        """The error with which it ended, unless somebody has seen it already."""
+        if self._surfaced:
+            return None
+        self._surfaced = True
+        return self._error
 
 
 def _surfaced(error: Exception, what: str) -> Exception:
@@ -75,8 +87,10 @@ class CommitThread:
         cluster: who takes part.
         prefix: for the keys.
         incarnation: of this life of the program.
-        part_timeout_s: how long the chief waits for another worker's part, in seconds.
+        part_timeout_s: how long the chief waits for the parts of all other workers together, in seconds; the
+            others wait half a minute longer for its answer.
         on_commit: called in the thread, on the chief, after each commit.
+        clock: monotonic seconds.
         wall_clock: seconds since the epoch.
     """
 
@@ -90,6 +104,7 @@ class CommitThread:
         incarnation: int,
         part_timeout_s: float = 120.0,
         on_commit: Callable[[Manifest], None] = lambda _: None,
+        clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._committer = committer
@@ -99,9 +114,10 @@ class CommitThread:
         self._incarnation = incarnation
         self._part_timeout_s = part_timeout_s
         self._on_commit = on_commit
+        self._clock = clock
         self._wall_clock = wall_clock
         self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
-        self._error: Exception | None = None
+        self._failed: collections.deque[PendingCommit] = collections.deque()
         self._thread = threading.Thread(target=self._run, name="tf_preempt-commit", daemon=True)
 
     def start(self) -> None:
@@ -121,15 +137,16 @@ class CommitThread:
         return pending
 
     def check(self) -> None:
-        """Lets an error of the background surface.
+        """Lets an error of the background surface that `PendingCommit.wait` has not raised; each does once.
 
         Raises:
             CheckpointWriteError: an earlier save could not be committed.
             CoordinationError: it could not, because another worker is lost.
         """
-        error, self._error = self._error, None
-        if error is not None:
-            raise _surfaced(error, "A checkpoint could not be committed") from error
+        while self._failed:
+            failed = self._failed.popleft()
+            if error := failed.take_error():
+                raise _surfaced(error, f"Checkpoint {failed.number} could not be committed") from error
 
     def close(self, timeout_s: float = 10.0) -> None:
         """Ends the thread after what has been handed in; may be called more than once."""
@@ -142,8 +159,8 @@ class CommitThread:
             try:
                 self._commit(task) if self._cluster.is_chief else self._contribute(task)
             except Exception as error:  # noqa: BLE001 - surfaces at the next boundary
-                self._error = error
                 task.pending.settle(error)
+                self._failed.append(task.pending)
             else:
                 task.pending.settle()
 
@@ -151,7 +168,7 @@ class CommitThread:
         number = task.pending.number
         self._store.set(self._key(number, f"part/{self._cluster.worker}"), encode_files(task.files))
         try:
-            answer = self._store.get(self._key(number, "done"), self._part_timeout_s)
+            answer = self._store.get(self._key(number, "done"), self._part_timeout_s + _ANSWER_MARGIN_S)
         except TimeoutError as error:
             raise CoordinationError(f"The chief did not commit checkpoint {number} in time.") from error
         if answer != _COMMITTED:
@@ -172,15 +189,7 @@ class CommitThread:
     def _gather_and_commit(self, task: _Task) -> Manifest:
         if task.save is None:
             raise CheckpointWriteError("The chief handed in a checkpoint without its description.")
-        files = [*task.save.files, *task.files]
-        for worker in range(1, self._cluster.workers):
-            try:
-                text = self._store.get(self._key(task.pending.number, f"part/{worker}"), self._part_timeout_s)
-            except TimeoutError as error:
-                raise CoordinationError(
-                    f"Worker {worker} did not hand in its part within {self._part_timeout_s:g} s."
-                ) from error
-            files += decode_files(text)
+        files = [*task.save.files, *task.files, *self._parts_of_others(task.pending.number)]
         now = self._wall_clock()
         return self._committer.commit(
             dataclasses.replace(task.save, files=files),
@@ -189,6 +198,20 @@ class CommitThread:
             now=now,
             seconds=now - task.save.started,
         )
+
+    def _parts_of_others(self, number: int) -> list[FileRecord]:
+        """The files of all other workers; there is one time-out for all, as they write at the same time."""
+        deadline = self._clock() + self._part_timeout_s
+        files: list[FileRecord] = []
+        for worker in range(1, self._cluster.workers):
+            left_s = max(0.0, deadline - self._clock())
+            try:
+                files += decode_files(self._store.get(self._key(number, f"part/{worker}"), left_s))
+            except TimeoutError as error:
+                raise CoordinationError(
+                    f"Worker {worker} did not hand in its part within {self._part_timeout_s:g} s."
+                ) from error
+        return files
 
     def _key(self, number: int, name: str) -> str:
         return f"{self._prefix}/commit/{number}/{name}"
