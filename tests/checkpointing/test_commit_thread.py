@@ -141,7 +141,7 @@ def test_what_nobody_waited_for_surfaces_at_the_next_checks_each_once(tmp_path: 
         made[0].close()
         for number in (1, 2):
             with pytest.raises(
-                CoordinationError, match=f"Checkpoint {number} could not be committed: Worker 1"
+                CoordinationError, match=f"A checkpoint could not be committed, number {number}: Worker 1"
             ):
                 made[0].check()
         made[0].check()

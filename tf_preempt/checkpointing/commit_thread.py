@@ -146,7 +146,9 @@ class CommitThread:
         while self._failed:
             failed = self._failed.popleft()
             if error := failed.take_error():
-                raise _surfaced(error, f"Checkpoint {failed.number} could not be committed") from error
+                raise _surfaced(
+                    error, f"A checkpoint could not be committed, number {failed.number}"
+                ) from error
 
     def close(self, timeout_s: float = 10.0) -> None:
         """Ends the thread after what has been handed in; may be called more than once."""
