@@ -14,7 +14,8 @@
     │   └── DirectoryInUseError                   two users of one directory
     ├── CheckpointError (RuntimeError)
     │   ├── CheckpointMismatchError (ValueError)  the checkpoint is of another model or cluster
-    │   ├── CheckpointFormatError                 written by a newer tf_preempt, or not readable
+    │   ├── CheckpointFormatError                 not what tf_preempt writes, or damaged
+    │   │   └── NewerFormatError                  written by a newer tf_preempt; nothing is touched
     │   └── CheckpointWriteError                  a save failed
     ├── CoordinationError (RuntimeError)          the workers could not agree in time
     ├── InternalsChangedError (RuntimeError)      a private name of TensorFlow or Keras is gone
@@ -41,6 +42,7 @@ __all__ = [
     "CheckpointError",
     "CheckpointMismatchError",
     "CheckpointFormatError",
+    "NewerFormatError",
     "CheckpointWriteError",
     "CoordinationError",
     "InternalsChangedError",
@@ -107,7 +109,11 @@ class CheckpointMismatchError(CheckpointError, ValueError):
 
 
 class CheckpointFormatError(CheckpointError):
-    """The checkpoint's manifest is of a newer format, or is no manifest."""
+    """A file of the checkpoint directory is not what tf_preempt writes, or is damaged."""
+
+
+class NewerFormatError(CheckpointFormatError):
+    """A file of the checkpoint directory was written by a newer tf_preempt; this is no damage."""
 
 
 class CheckpointWriteError(CheckpointError):

@@ -9,7 +9,7 @@ import pytest
 
 from tf_preempt.checkpointing import manifest as manifests
 from tf_preempt.checkpointing.manifest import FileRecord, Manifest
-from tf_preempt.errors import CheckpointFormatError
+from tf_preempt.errors import CheckpointFormatError, NewerFormatError
 
 
 def a_manifest(directory: pathlib.Path, number: int = 7, **changes: object) -> Manifest:
@@ -77,7 +77,7 @@ def test_another_format_is_refused_with_the_cure_and_nothing_is_touched(
     manifest = a_manifest(tmp_path)
     path = write(tmp_path, manifest)
     path.write_text(json.dumps({"format": version, "new": "fields"}))
-    with pytest.raises(CheckpointFormatError, match=r"(?s)has format .*reads format 1.*HINT: upgrade"):
+    with pytest.raises(NewerFormatError, match=r"(?s)has format .*reads format 1.*HINT: upgrade"):
         manifests.readable_manifests(str(tmp_path))
     assert path.exists()
 
@@ -136,11 +136,12 @@ def with_field(name: str, value: object) -> bytes:
 )
 def test_what_is_no_manifest_counts_as_damaged(tmp_path: pathlib.Path, content: bytes) -> None:
     (tmp_path / "ckpt-7.manifest.json").write_bytes(content)
-    with pytest.raises(CheckpointFormatError, match=r"ckpt-7\.manifest\.json is not a manifest"):
+    with pytest.raises(CheckpointFormatError, match=r"ckpt-7\.manifest\.json is not a manifest") as raised:
         manifests.read_manifest(str(tmp_path), "ckpt-7.manifest.json")
+    assert not isinstance(raised.value, NewerFormatError)
     good, damaged = manifests.readable_manifests(str(tmp_path))
     assert good == []
-    assert [(broken.name, broken.number) for broken in damaged] == [("ckpt-7.manifest.json", 7)]
+    assert [broken.name for broken in damaged] == ["ckpt-7.manifest.json"]
 
 
 def test_the_valid_form_of_these_contents_is_a_manifest(tmp_path: pathlib.Path) -> None:

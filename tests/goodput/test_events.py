@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tf_preempt import _files
-from tf_preempt.errors import CheckpointFormatError, ConfigError
+from tf_preempt.errors import ConfigError, NewerFormatError
 from tf_preempt.goodput.events import EventFollower, EventLog, read_events
 
 
@@ -187,7 +187,7 @@ def test_line_that_is_no_event_is_left_out_and_said(tmp_path, caplog, rubbish):
 @pytest.mark.parametrize("read", [read_events, lambda directory: EventFollower(directory).poll()])
 def test_line_of_a_newer_version_is_refused(tmp_path, read):
     append(tmp_path, "00000-00000.jsonl", line(v=2))
-    with pytest.raises(CheckpointFormatError, match=r"v=2(.|\n)*HINT"):
+    with pytest.raises(NewerFormatError, match=r"v=2(.|\n)*HINT"):
         read(str(tmp_path))
 
 
@@ -262,6 +262,25 @@ def test_url_gets_one_object_per_flush_that_had_something(store):
         "gs://b/run/events/00003-00001.0001.jsonl": 1,
     }
     assert [event["kind"] for event in read_events("gs://b/run")] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("kind", ["start", "restore", "notice", "commit", "exit"])
+def test_url_gets_what_tells_of_a_life_at_once_with_all_before_it(store, kind):
+    log = EventLog("gs://b/run", incarnation=0, worker=0)
+    log.write("save")
+    log.write(kind)
+    log.write("save")
+    assert [event["kind"] for event in read_events("gs://b/run")] == ["save", kind]
+    log.close()
+
+
+def test_event_whose_own_flush_fails_is_kept_and_raises_nothing(store):
+    with EventLog("gs://b/run", incarnation=0, worker=0) as log:
+        store.broken = True
+        log.write("start")
+        store.broken = False
+        log.write("commit")
+        assert [event["kind"] for event in read_events("gs://b/run")] == ["start", "commit"]
 
 
 def test_second_log_of_a_worker_replaces_no_object(store):

@@ -146,7 +146,8 @@ class Committer:
         """The newest checkpoint of the `fit`-th training that can be used; sets damaged ones aside.
 
         Raises:
-            CheckpointFormatError: a manifest was written by a newer version; nothing is touched then.
+            NewerFormatError: a manifest was written by a newer version; nothing is touched then.
+            OSError: a file could not be read, or not set aside (for URLs TensorFlow's own error).
         """
         readable, damaged = manifests.readable_manifests(self.directory)
         for broken in damaged:

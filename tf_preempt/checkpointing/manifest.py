@@ -16,7 +16,7 @@ import re
 from typing import Any
 
 from tf_preempt import _files
-from tf_preempt.errors import CheckpointFormatError
+from tf_preempt.errors import CheckpointFormatError, NewerFormatError
 
 FORMAT = 1
 SET_ASIDE = "set-aside"
@@ -107,7 +107,6 @@ class Damaged:
     """A manifest, or a checkpoint with one, that cannot be used."""
 
     name: str
-    number: int
     problem: str
 
 
@@ -115,8 +114,9 @@ def read_manifest(directory: str, name: str) -> Manifest:
     """Reads one manifest file.
 
     Raises:
-        CheckpointFormatError: it is no manifest, or of a newer format.
-        OSError: it cannot be read.
+        NewerFormatError: it is of a newer format.
+        CheckpointFormatError: it is no manifest.
+        OSError: it cannot be read (for URLs TensorFlow's own error).
     """
     path = _files.join(directory, name)
     try:
@@ -125,7 +125,7 @@ def read_manifest(directory: str, name: str) -> Manifest:
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise CheckpointFormatError(f"{path} is not a manifest: {error}") from error
     if written_format != FORMAT:
-        raise CheckpointFormatError(
+        raise NewerFormatError(
             f"{path} has format {written_format!r}; this version of tf_preempt reads format {FORMAT}. "
             "Nothing was touched.",
             hint="upgrade tf_preempt, or use another directory",
@@ -168,7 +168,11 @@ def manifest_names(directory: str) -> list[tuple[int, str]]:
 
 
 def problem_with(directory: str, manifest: Manifest) -> str | None:
-    """What is wrong with a checkpoint's files; None when they are as the manifest says."""
+    """What is wrong with a checkpoint's files; None when they are as the manifest says.
+
+    Raises:
+        OSError: a file is there and cannot be read, or has gone meanwhile (for URLs TensorFlow's own error).
+    """
     for record in manifest.files:
         path = _files.join(directory, *record.name.split("/"))
         if not _files.exists(path):
@@ -185,24 +189,29 @@ def readable_manifests(directory: str) -> tuple[list[Manifest], list[Damaged]]:
     """All manifests that can be read, newest first, and those that cannot.
 
     Raises:
-        CheckpointFormatError: one is of a newer format: then nothing may be touched.
+        NewerFormatError: one is of a newer format: then nothing may be touched.
+        OSError: the directory or one of them cannot be read (for URLs TensorFlow's own error).
     """
     good: list[Manifest] = []
     damaged: list[Damaged] = []
-    for number, name in manifest_names(directory):
+    for _, name in manifest_names(directory):
         try:
             good.append(read_manifest(directory, name))
+        except NewerFormatError:  # no damage
+            raise
         except CheckpointFormatError as error:
-            if error.hint:  # a newer format is not damage
-                raise
-            damaged.append(Damaged(name=name, number=number, problem=str(error)))
+            damaged.append(Damaged(name=name, problem=str(error)))
     # Where a user's save_fn chose the name, its number says nothing about when that was.
     good.sort(key=lambda manifest: manifest.number, reverse=True)
     return good, damaged
 
 
 def set_aside(directory: str, *, prefix: str) -> None:
-    """Moves a damaged checkpoint with all its files out of the way, for a look."""
+    """Moves a damaged checkpoint with all its files out of the way, for a look.
+
+    Raises:
+        OSError: a file could not be moved (for URLs TensorFlow's own error).
+    """
     target = _files.join(directory, SET_ASIDE)
     _files.make_dirs(target)
     for name in _files.list_dir(directory):
@@ -224,7 +233,12 @@ def next_number(directory: str) -> int:
 
 
 def next_incarnation(directory: str) -> int:
-    """The number of the life of the program that begins now: 0 in a new directory."""
+    """The number of the life of the program that begins now: 0 in a new directory.
+
+    Raises:
+        NewerFormatError: a manifest is of a newer format.
+        OSError: the directory or a manifest cannot be read (for URLs TensorFlow's own error).
+    """
     seen = [-1]
     for name in _files.list_dir(_files.join(directory, "events")):
         match = _INCARNATION.match(name)

@@ -7,7 +7,8 @@
 Every worker has a file to itself in every incarnation, so nobody waits for anybody.  On a local file system a
 line is one ``write`` to a file opened for appending: a process that is killed leaves whole lines and at most
 one torn one.  Object stores cannot append: there lines are collected and each `EventLog.flush` makes one
-object more, ``00003-00001.0000.jsonl``, ``00003-00001.0001.jsonl`` and so on.
+object more, ``00003-00001.0000.jsonl``, ``00003-00001.0001.jsonl`` and so on.  Events that tell how a life
+went (start, restore, notice, commit, exit) flush by themselves, so that a process that is killed leaves them.
 
 A log is for looking back; a full disk must not end a training.  So writing never raises for what the file
 system does; it says so once and goes on.
@@ -26,7 +27,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tf_preempt import _files
-from tf_preempt.errors import CheckpointFormatError, ConfigError
+from tf_preempt.errors import ConfigError, NewerFormatError
 
 __all__ = ["EventFollower", "EventLog", "FORMAT", "read_events"]
 
@@ -35,6 +36,8 @@ FORMAT = 1
 
 _FOLDER = "events"
 _FILE_NAME = re.compile(r"\d{5,}-\d{5,}(\.\d{4,})?\.jsonl")
+# Rare, and what a reader needs of a life that was killed.
+_FLUSHED_KINDS = frozenset({"start", "restore", "notice", "commit", "exit"})
 _RESERVED = frozenset({"v", "t", "worker", "incarnation", "kind"})
 # Lines kept in memory while an object store cannot be reached; an hour's worth of anything sensible.
 _MAX_BUFFERED_LINES = 10_000
@@ -80,6 +83,9 @@ class EventLog:
     def write(self, kind: str, /, **fields: Any) -> None:
         """Adds an event that happened now.  After `close` it does nothing.
 
+        For URLs the kinds start, restore, notice, commit and exit are written out at once, with what has
+        been collected before them.
+
         Args:
             kind: what happened, for example ``"commit"``.
             **fields: what belongs to it: numbers, strings, None, lists and dicts of these; NumPy's too, and
@@ -95,7 +101,12 @@ class EventLog:
             )
         event = {"v": FORMAT, "t": self._clock(), "worker": self._worker, "incarnation": self._incarnation}
         line = json.dumps({**event, "kind": kind, **fields}, default=_plain).encode() + b"\n"
-        self._try(lambda: self._sink.add(line))
+        self._try(lambda: self._add(line, flush=kind in _FLUSHED_KINDS))
+
+    def _add(self, line: bytes, *, flush: bool) -> None:
+        self._sink.add(line)
+        if flush:
+            self._sink.flush()
 
     def flush(self) -> None:
         """Makes what was written visible to readers: a new object for URLs, nothing to do for files."""
@@ -200,7 +211,7 @@ def read_events(directory: str) -> list[dict[str, Any]]:
         directory: the checkpoint directory; without an event log it has no events.
 
     Raises:
-        CheckpointFormatError: a line was written by a newer version of this package.
+        NewerFormatError: a line was written by a newer version of this package.
         OSError: a file cannot be read (for URLs TensorFlow's own error).
     """
     events: list[dict[str, Any]] = []
@@ -235,7 +246,7 @@ class EventFollower:
         """The events that have become complete since the last call, in the order of their times.
 
         Raises:
-            CheckpointFormatError: a line was written by a newer version of this package.
+            NewerFormatError: a line was written by a newer version of this package.
             OSError: a file cannot be read (for URLs TensorFlow's own error).
         """
         events: list[dict[str, Any]] = []
@@ -279,7 +290,7 @@ def _parse_line(line: bytes, path: str) -> dict[str, Any] | None:
     if not isinstance(event, dict) or not isinstance(event.get("v"), int):
         return None
     if event["v"] > FORMAT:
-        raise CheckpointFormatError(
+        raise NewerFormatError(
             f"{path} has an event with v={event['v']}; this version of tf_preempt reads up to v={FORMAT}.",
             hint="read it with the version of tf_preempt that wrote it, or a newer one.",
         )
