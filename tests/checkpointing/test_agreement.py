@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tf_preempt.checkpointing import agreement as agreement_module
 from tf_preempt.checkpointing.agreement import Agreement, Decision, Request
 from tf_preempt.checkpointing.key_value import LocalStore
 from tf_preempt.errors import CoordinationError
@@ -188,12 +189,34 @@ def test_a_store_that_is_gone_surfaces_at_the_next_boundary() -> None:
         boundaries_until_error(agreement)
 
 
-def test_an_error_in_a_callback_surfaces_at_the_next_boundary() -> None:
+@pytest.mark.parametrize("kind", [ZeroDivisionError, SystemExit, KeyboardInterrupt])
+def test_an_error_in_a_callback_surfaces_at_the_next_boundary(kind: type[BaseException]) -> None:
     def on_poll() -> None:
-        raise ZeroDivisionError("in on_poll")
+        raise kind("in on_poll")
 
     with agreements(1, on_poll=on_poll) as (agreement,), pytest.raises(CoordinationError, match="in on_poll"):
         boundaries_until_error(agreement)
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_an_agreement_thread_that_hangs_holds_the_main_thread_no_longer_than_the_time_out(
+    monkeypatch: pytest.MonkeyPatch, finished: bool
+) -> None:
+    held, may_go_on = threading.Event(), threading.Event()
+
+    def hang(_: Request) -> None:
+        held.set()
+        may_go_on.wait(TIMEOUT_S)
+
+    monkeypatch.setattr(agreement_module, "_OWN_THREAD_MARGIN_S", 0.1)
+    with agreements(1, on_claim=hang, report_timeout_s=0.1) as (agreement,):
+        agreement.request(SAVE)
+        assert held.wait(TIMEOUT_S)
+        with pytest.raises(
+            CoordinationError, match=r"Boundary 1 was held for 0\.2 s.*agreement thread hangs"
+        ):
+            agreement.finish() if finished else agreement.boundary()
+        may_go_on.set()
 
 
 def test_on_poll_may_ask_for_a_round_and_on_claim_hears_of_every_claim() -> None:

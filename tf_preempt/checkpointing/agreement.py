@@ -31,6 +31,10 @@ from tf_preempt.errors import CoordinationError
 
 __all__ = ["Agreement", "Decision", "Request"]
 
+# How much longer than for the other workers' reports the main thread waits for its own agreement thread,
+# which has keys to write too.
+_OWN_THREAD_MARGIN_S = 30.0
+
 
 class Agreement:
     """One worker's part in agreeing on boundaries.
@@ -65,6 +69,7 @@ class Agreement:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
+        self._report_timeout_s = report_timeout_s
         self._poll_s = poll_s
         self._on_claim = on_claim
         self._on_poll = on_poll
@@ -104,12 +109,10 @@ class Agreement:
         """Counts one boundary; returns a decision if all workers act here.
 
         Raises:
-            CoordinationError: another worker did not report in time, or the chief is gone.
+            CoordinationError: another worker did not report in time, the chief is gone, or this worker's
+                agreement thread has stopped.
         """
-        self._at += 1
-        if not self._hold:
-            return None
-        return self._wait_for_decision(finished=False)
+        return self._count(finished=False)
 
     def finish(self) -> Decision | None:
         """Counts the last boundary: training is over.  Returns the decision of a round that was under way.
@@ -118,19 +121,22 @@ class Agreement:
         seen it in time, and need not.
 
         Raises:
-            CoordinationError: another worker did not report in time, or the chief is gone.
+            CoordinationError: as `boundary`.
         """
+        return self._count(finished=True)
+
+    def _count(self, *, finished: bool) -> Decision | None:
         self._at += 1
-        if not self._hold:
-            return None
-        return self._wait_for_decision(finished=True)
+        return self._wait_for_decision(finished=finished) if self._hold else None
 
     def _wait_for_decision(self, *, finished: bool) -> Decision | None:
         with self._changed:
-            # The agreement thread always ends the wait: its own waits for others have time-outs.
-            self._changed.wait_for(
-                lambda: self._decision is not None or self._failure is not None or self._closed.is_set()
-            )
+            # The agreement thread ends the wait, as its waits for others have time-outs; unless it hangs.
+            timeout_s = self._report_timeout_s + _OWN_THREAD_MARGIN_S
+            if not self._changed.wait_for(self._is_answered, timeout_s):
+                raise CoordinationError(
+                    f"Boundary {self._at} was held for {timeout_s:g} s: this worker's agreement thread hangs."
+                )
             if self._failure is not None:
                 raise self._failure
             decision = self._decision
@@ -141,6 +147,9 @@ class Agreement:
             self._rounds.acted()
             self._changed.notify_all()
             return decision
+
+    def _is_answered(self) -> bool:
+        return self._decision is not None or self._failure is not None or self._closed.is_set()
 
     # -------------------------------------------------------------------------- background threads
 
@@ -153,7 +162,7 @@ class Agreement:
     def _run(self) -> None:
         try:
             self._play(self._rounds.serve())
-        except Exception as error:  # noqa: BLE001 - a main thread may be waiting: it has to hear of it
+        except BaseException as error:  # noqa: BLE001 - a main thread may be waiting: it has to hear of it
             self._fail(error)
 
     def _play(self, script: Script) -> None:
@@ -200,8 +209,10 @@ class Agreement:
             self._changed.notify_all()
             self._changed.wait_for(lambda: self._decision is None or self._closed.is_set())
 
-    def _fail(self, error: Exception) -> None:
+    def _fail(self, error: BaseException) -> None:
+        if not isinstance(error, CoordinationError):
+            error = CoordinationError(f"The agreement thread has stopped: {type(error).__name__}: {error}")
         with self._changed:
-            self._failure = error if isinstance(error, CoordinationError) else CoordinationError(str(error))
+            self._failure = error
             self._hold = True
             self._changed.notify_all()
