@@ -18,6 +18,7 @@
     │   │   └── NewerFormatError                  written by a newer tf_preempt; nothing is touched
     │   └── CheckpointWriteError                  a save failed
     ├── CoordinationError (RuntimeError)          the workers could not agree in time
+    │   └── WorkerLostError                       a worker's process is gone; a restart is the cure
     ├── InternalsChangedError (RuntimeError)      a private name of TensorFlow or Keras is gone
     ├── LaunchError (RuntimeError)                a program could not be started or supervised
     └── Preempted                                 training was left after a save, on request of the platform
@@ -45,6 +46,7 @@ __all__ = [
     "NewerFormatError",
     "CheckpointWriteError",
     "CoordinationError",
+    "WorkerLostError",
     "InternalsChangedError",
     "LaunchError",
     "Preempted",
@@ -122,6 +124,10 @@ class CheckpointWriteError(CheckpointError):
 
 class CoordinationError(TfPreemptError, RuntimeError):
     """The workers could not agree on something before the time-out."""
+
+
+class WorkerLostError(CoordinationError):
+    """The process of another worker, or of the chief with the coordination service, is gone."""
 
 
 class InternalsChangedError(TfPreemptError, RuntimeError):

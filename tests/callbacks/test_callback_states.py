@@ -169,6 +169,23 @@ def test_unknown_callback_with_state_is_warned_of_once(caplog: pytest.LogCapture
 
 
 @pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda callback: callback.seen.update(a=1), id="dict"),
+        pytest.param(lambda callback: setattr(callback, "array", np.ones(2)), id="created later"),
+        pytest.param(lambda callback: callback.rows.append([1]), id="nested list"),
+    ],
+)
+def test_state_in_containers_and_arrays_is_seen(change: Any, caplog: pytest.LogCaptureFixture) -> None:
+    callback = keras.callbacks.Callback()
+    callback.seen, callback.rows = {}, []
+    states = CallbackStates([callback], ignore=OURS)
+    change(callback)
+    states.take()
+    assert "keeps state that is not saved" in caplog.text
+
+
+@pytest.mark.parametrize(
     "callback",
     [
         keras.callbacks.History(),

@@ -160,3 +160,13 @@ def test_what_another_worker_was_told_is_said(
         asked.asking.on_claim(request_)
     assert bool(caplog.messages) is said
     assert (f"Worker 1 was given notice: {request_.reason}." in caplog.messages) is said
+
+
+def test_second_notice_does_not_lengthen_the_grace_period() -> None:
+    asked = Asked(grace_period=120.0)
+    asked.asking.saved(1.0)
+    asked.notice()
+    asked.now += 100.0
+    asked.notice()
+    asked.poll_until(1116.5)  # 3.5 s are left of the first notice's 120
+    assert asked.kinds == ["notice", "notice", "leave"]

@@ -218,7 +218,7 @@ def test_the_status_file_tells_the_supervisor_of_restore_and_commits(tmp_path: p
         assert status is not None
         assert (status.incarnation, status.restored_step, status.commits) == (0, None, 0)
         loop.step()
-        loop.session.save_now(loop.capture, reason="test").wait(TIMEOUT_S)
+        loop.session.save_now(loop.capture, reason="test")
         status = file.read()
         assert status is not None
         assert (status.committed_step, status.commits, status.reason) == (1, 1, "test")
@@ -236,7 +236,7 @@ def test_a_status_file_that_cannot_be_written_does_not_end_training(
         caplog.at_level(logging.WARNING, logger="tf_preempt"),
         training(tmp_path / "run", environ=environ) as loop,
     ):
-        loop.session.save_now(loop.capture, reason="test").wait(TIMEOUT_S)
+        loop.session.save_now(loop.capture, reason="test")
         loop.step()
     assert "status file could not be written" in caplog.text
 
@@ -282,7 +282,7 @@ def test_the_managers_own_save_as_save_fn_overwrites_nothing_after_a_crash(tmp_p
     for _ in range(2):
         with training(tmp_path) as crashing:
             crashing.step()
-            crashing.session.save_now(crashing.capture, reason="test").wait(TIMEOUT_S)
+            crashing.session.save_now(crashing.capture, reason="test")
             crashing.committer.save_variables(crashing.session._number)
     before = committed(tmp_path)
     loops: list[Loop] = []
@@ -362,20 +362,41 @@ def test_old_checkpoints_are_deleted(tmp_path: pathlib.Path) -> None:
     assert committed(tmp_path) == [4, 5, 6, 7, 8]
 
 
+def step_on(loop: Any, seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        loop.step()
+
+
 def test_a_background_error_surfaces_at_the_next_boundary_and_training_may_go_on(
     tmp_path: pathlib.Path,
 ) -> None:
-    with training(tmp_path) as loop:
+    with training(tmp_path, cadence=Cadence.parse(2)) as loop:
         in_the_way = tmp_path / "ckpt-1.manifest.json"
         in_the_way.mkdir()
-        pending = loop.session.save_now(loop.capture, reason="test")
-        with pytest.raises(errors.CheckpointWriteError):
-            pending.wait(TIMEOUT_S)
         with pytest.raises(errors.CheckpointWriteError, match="A checkpoint could not be committed"):
-            loop.step()
+            step_on(loop, TIMEOUT_S)
         in_the_way.rmdir()
         loop.step()
-        loop.session.save_now(loop.capture, reason="test").wait(TIMEOUT_S)
+        loop.session.save_now(loop.capture, reason="test")
+
+
+def test_an_error_that_was_waited_for_surfaces_there_only(tmp_path: pathlib.Path) -> None:
+    with training(tmp_path) as loop:
+        (tmp_path / "ckpt-1.manifest.json").mkdir()
+        with pytest.raises(errors.CheckpointWriteError, match="Checkpoint 1 was not committed"):
+            loop.session.save_now(loop.capture, reason="test")
+        loop.step()
+
+
+def test_a_last_commit_that_fails_leaves_nothing_open(tmp_path: pathlib.Path) -> None:
+    handler = signal.getsignal(signal.SIGTERM)
+    with training(tmp_path) as loop:
+        (tmp_path / "ckpt-1.manifest.json").mkdir()
+        with pytest.raises(errors.CheckpointWriteError, match="Checkpoint 1 was not committed"):
+            loop.session.finish(loop.capture)
+        assert loop.session.is_closed
+        assert signal.getsignal(signal.SIGTERM) is handler
 
 
 def test_a_part_that_cannot_be_written_is_a_typed_error(tmp_path: pathlib.Path) -> None:
@@ -474,7 +495,7 @@ def commit_large(loop: Loop, count: int) -> None:
     for number in range(1, count + 1):
         loop.steps = number
         loop.large.assign(tf.fill([1 << 19], float(number)))
-        loop.session.save_now(loop.capture, reason="test").wait(TIMEOUT_S)
+        loop.session.save_now(loop.capture, reason="test")
 
 
 def flip_a_bit(path: pathlib.Path) -> None:

@@ -162,7 +162,7 @@ def test_a_newer_format_is_an_error_on_all_and_nothing_is_touched(tmp_path: path
     commit_two(tmp_path, workers=2)
     (tmp_path / "ckpt-2.manifest.json").write_text('{"format": 2}')
     before = sorted(os.walk(tmp_path))
-    check_errors(begin([tmp_path] * 2), errors.CheckpointFormatError, "has format 2")
+    check_errors(begin([tmp_path] * 2), errors.NewerFormatError, "has format 2")
     assert sorted(os.walk(tmp_path)) == before
 
 

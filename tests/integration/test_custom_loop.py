@@ -112,3 +112,28 @@ def test_wrong_arguments_are_named_before_anything_is_written(tmp_path, argument
     assert run.returncode == 1
     assert expected in run.stderr
     assert not directory.exists()
+
+
+def test_iterator_under_another_name_is_warned_of_after_a_resume(tmp_path):
+    code = (
+        "import logging, sys, tensorflow as tf, tf_preempt\n"
+        "variable = tf.Variable(0.0)\n"
+        "handler = tf_preempt.PreemptionCheckpointHandler("
+        "None, tf.train.Checkpoint(variable=variable), sys.argv[1])\n"
+        "iterator = handler.track(iter(tf.data.Dataset.range(10)), sys.argv[2])\n"
+        "print('seen', [int(next(iterator)) for _ in range(3)])\n"
+        "handler.finish()\n"
+    )
+
+    def life(name):
+        command = [sys.executable, "-c", code, str(tmp_path / "run"), name]
+        run = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
+        assert run.returncode == 0, run.stderr
+        return run
+
+    first, second, third = life("a"), life("a"), life("b")
+    assert "seen [0, 1, 2]" in first.stdout
+    assert "seen [3, 4, 5]" in second.stdout
+    assert "has no position of a data iterator" not in first.stderr + second.stderr
+    assert "seen [0, 1, 2]" in third.stdout
+    assert "The checkpoint has no position of a data iterator 'b'" in third.stderr

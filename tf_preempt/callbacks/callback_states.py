@@ -28,7 +28,7 @@ _KERAS: dict[type, tuple[str, ...]] = {
     ),
 }
 _NOT_OURS_TO_SAVE = (keras.callbacks.History, keras.callbacks.ProgbarLogger)
-_SIMPLE = (bool, int, float, str, type(None))
+_CAN_HOLD_STATE = (bool, int, float, str, type(None), list, tuple, dict, set, np.ndarray)
 
 
 class CallbackStates:
@@ -45,7 +45,7 @@ class CallbackStates:
             for callback in callbacks
             if callback is not ignore and not isinstance(callback, _NOT_OURS_TO_SAVE)
         ]
-        self._at_begin = [_simple_attributes(callback) for callback in self._callbacks]
+        self._at_begin = [_appearances(callback) for callback in self._callbacks]
         self._warned: set[int] = set()
 
     def take(self) -> tuple[list[Any], dict[str, Any]]:
@@ -107,7 +107,7 @@ class CallbackStates:
             return None
 
     def _warn_if_changed(self, index: int, callback: Any) -> None:
-        before, now = self._at_begin[index], _simple_attributes(callback)
+        before, now = self._at_begin[index], _appearances(callback)
         changed = sorted(name for name in now if before.get(name) != now[name])
         if changed and index not in self._warned:
             self._warned.add(index)
@@ -133,16 +133,12 @@ def _put(callback: Any, state: Any) -> None:
         setattr(callback, name, value)
 
 
-def _simple_attributes(callback: Any) -> dict[str, Any]:
-    """The attributes of a callback that are plain values, without Keras's own."""
+def _appearances(callback: Any) -> dict[str, Any]:
+    """What the attributes of a callback look like that can hold state; Keras's own left out."""
     return {
-        name: list(value) if isinstance(value, list) else value
+        name: (value.shape, value.tobytes()) if isinstance(value, np.ndarray) else repr(value)
         for name, value in vars(callback).items()
-        if name not in ("params", "validation_data")
-        and (
-            isinstance(value, _SIMPLE)
-            or (isinstance(value, list) and all(isinstance(v, _SIMPLE) for v in value))
-        )
+        if name not in ("params", "validation_data") and isinstance(value, _CAN_HOLD_STATE)
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -14,18 +14,21 @@ from tf_preempt.callbacks import _keras_internals as keras_internals
 from tf_preempt.callbacks import model_state
 from tf_preempt.callbacks.callback_states import CallbackStates
 from tf_preempt.callbacks.protected_fit import ProtectedFit
+from tf_preempt.checkpointing.arguments import (
+    OnPreemption,
+    check_max_to_keep,
+    check_on_preemption,
+    raises_on_preemption,
+)
 from tf_preempt.checkpointing.cadence import Cadence, SaveEvery
 from tf_preempt.checkpointing.cluster import check_stock_strategy, check_strategy, cluster_of
 from tf_preempt.checkpointing.committer import Committer, describe_variables
 from tf_preempt.checkpointing.directory import resolve_directory
-from tf_preempt.checkpointing.leaving import in_notebook
 from tf_preempt.checkpointing.session import SessionOptions, TrainingSession
 from tf_preempt.errors import ConfigError, DirectoryInUseError
 from tf_preempt.termination.config import TerminationConfig
 
 _log = logging.getLogger("tf_preempt")
-
-OnPreemption = Literal["exit", "raise"] | None
 
 
 class PreemptionCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
@@ -64,8 +67,6 @@ class PreemptionCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # K
         TF_PREEMPT_DIR_OVERRIDE: the directory, whatever is given.
         TF_PREEMPT_STATUS_FILE: written for the supervisor (``tf-preempt run`` sets it).
 
-    References:
-        DESIGN of the checkpoints: docs/structure.md.
     """
 
     def __init__(
@@ -79,7 +80,8 @@ class PreemptionCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # K
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         super().__init__()
-        _check_arguments(max_to_keep, on_preemption)
+        check_max_to_keep(max_to_keep)
+        check_on_preemption(on_preemption)
         check_stock_strategy()
         self.directory = resolve_directory(directory, environ)
         self._config = TerminationConfig.from_any(termination_config)
@@ -107,12 +109,11 @@ class PreemptionCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # K
         checkpoint = model_state.make_checkpoint(model)
         manager = tf.train.CheckpointManager(checkpoint, self.directory, max_to_keep=None)
         committer = Committer(manager, max_to_keep=self._max_to_keep, variables=variables)
-        raise_instead = in_notebook() if self._on_preemption is None else self._on_preemption == "raise"
         options = SessionOptions(
             config=self._config,
             cadence=self._cadence,
             fit=_finished_fits.get(self.directory, 0),
-            raise_on_preemption=raise_instead,
+            raise_on_preemption=raises_on_preemption(self._on_preemption),
             environ=self._environ,
         )
         session = TrainingSession(checkpoint, committer, cluster_of(strategy), options)
@@ -122,7 +123,7 @@ class PreemptionCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # K
         try:
             self._fit.begin()
         except BaseException:
-            self._fit.release()
+            _close(self._fit)
             self._fit = None
             raise
 
@@ -168,28 +169,19 @@ class PreemptionCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # K
         try:
             fit.finish()
         finally:
-            fit.release()
+            _close(fit)
         _finished_fits[self.directory] = _finished_fits.get(self.directory, 0) + 1
-
-
-def _check_arguments(max_to_keep: Any, on_preemption: object) -> None:
-    if on_preemption not in (None, "exit", "raise"):
-        raise ConfigError(
-            f"on_preemption={on_preemption!r}: expected None, 'exit' or 'raise'.",
-            hint="None is right nearly always: it leaves the process, and raises Preempted in a notebook",
-        )
-    is_number = isinstance(max_to_keep, int) and not isinstance(max_to_keep, bool)
-    if max_to_keep is not None and not (is_number and max_to_keep >= 1):
-        raise ConfigError(
-            f"max_to_keep={max_to_keep!r}: expected a whole number from 1 on, or None.",
-            hint="max_to_keep=3 keeps the three newest checkpoints, None keeps all",
-        )
 
 
 def _release_abandoned() -> None:
     """Closes what an exception has left open: nothing tells a callback that `fit` was left that way."""
     for fit in [fit for fit in _running if not fit.is_running]:
-        fit.release()
+        _close(fit)
+
+
+def _close(fit: ProtectedFit) -> None:
+    fit.release()
+    if fit in _running:
         _running.remove(fit)
 
 

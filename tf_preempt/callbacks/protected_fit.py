@@ -9,6 +9,7 @@ generator puts everything in place and goes on at the saved step, so no callback
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -52,6 +53,7 @@ class ProtectedFit:
         self._session = session
         self._states = states
         self._epoch_iterator = epoch_iterator
+        self._thread = threading.current_thread()
         self._epochs = epochs
         # Where fit is.
         self._phase: Phase = "train"
@@ -79,8 +81,13 @@ class ProtectedFit:
 
     @property
     def is_running(self) -> bool:
-        """Says whether this thread is inside the `fit`: an exception elsewhere may have ended it unseen."""
-        return keras_internals.is_running(self._epoch_iterator)
+        """Says whether the `fit` goes on: an exception elsewhere may have ended it unseen.
+
+        Of another thread that lives only its own stack could tell; it is believed to be in its `fit`.
+        """
+        if threading.current_thread() is self._thread:
+            return keras_internals.is_running(self._epoch_iterator)
+        return self._thread.is_alive()
 
     # ------------------------------------------------------------------------------------- begin, end
 

@@ -57,7 +57,8 @@ class Asking:
         left = notice.remaining_s(self._clock)
         left = left if left is not None else self._grace_period
         if left is not None and self._may_train_on(left):
-            self._leave_by = self._clock() + left
+            by = self._clock() + left
+            self._leave_by = by if self._leave_by is None else min(by, self._leave_by)
             self._ask("notice", notice.source, left)
         else:
             self._ask("leave", notice.source, left)

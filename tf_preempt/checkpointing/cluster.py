@@ -80,13 +80,30 @@ def check_strategy(strategy: Any, environ: Mapping[str, str] = os.environ) -> No
                 "The model was built under tf.distribute.MultiWorkerMirroredStrategy.", hint=_USE_OURS
             )
         return
+    check_not_alone_of_several(Cluster(), "the model's strategy", type(strategy).__name__, environ)
+
+
+def check_not_alone_of_several(
+    cluster: Cluster, what: str, value: Any, environ: Mapping[str, str] = os.environ
+) -> None:
+    """Refuses several workers that each take themselves for the only one: all would write the same files.
+
+    Args:
+        cluster: in which this process takes itself to be.
+        what: from where that is known.
+        value: what was found there.
+        environ: where ``TF_CONFIG`` says how many there are.
+
+    Raises:
+        UnsupportedStrategyError: there are several, and `cluster` has one.
+    """
     workers = _workers_in(environ.get("TF_CONFIG", ""))
-    if workers > 1:
+    if cluster.workers == 1 and workers > 1:
         raise UnsupportedStrategyError(
-            f"TF_CONFIG describes {workers} workers, but the model was built under "
-            f"{type(strategy).__name__}: each worker would train alone and write to the same directory.",
-            hint="build and compile the model in the scope of "
-            "tf_preempt.strategies.MultiWorkerMirroredStrategy",
+            f"TF_CONFIG describes {workers} workers, but by {what} ({value}) this one is alone: each worker "
+            "would train by itself and write to the same directory.",
+            hint="pass tf_preempt.cluster_resolvers.auto() to tf_preempt.strategies."
+            "MultiWorkerMirroredStrategy and to the handler, and build the model in the strategy's scope",
         )
 
 

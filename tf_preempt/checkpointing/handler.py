@@ -10,22 +10,28 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
+from tf_preempt.checkpointing.arguments import (
+    OnPreemption,
+    check_max_to_keep,
+    check_on_preemption,
+    raises_on_preemption,
+)
 from tf_preempt.checkpointing.cadence import Cadence, SaveEvery
-from tf_preempt.checkpointing.cluster import cluster_of_resolver
+from tf_preempt.checkpointing.cluster import check_not_alone_of_several, cluster_of_resolver
 from tf_preempt.checkpointing.committer import Committer
 from tf_preempt.checkpointing.directory import resolve_directory
 from tf_preempt.checkpointing.iterator_state import set_position, take_position
-from tf_preempt.checkpointing.leaving import in_notebook
 from tf_preempt.checkpointing.random_state import set_random_state, take_random_state
 from tf_preempt.checkpointing.saving import Snapshot
 from tf_preempt.checkpointing.session import SessionOptions, TrainingSession
 from tf_preempt.checkpointing.worker_part import WorkerPart
-from tf_preempt.errors import ConfigError
+from tf_preempt.errors import CheckpointMismatchError, ConfigError
 from tf_preempt.strategies import _tf_internals
 from tf_preempt.termination.config import TerminationConfig
 
 _log = logging.getLogger("tf_preempt")
 _T = TypeVar("_T")
+_SYNC_ON_READ = "sync_on_read/"
 
 
 class PreemptionCheckpointHandler:
@@ -57,7 +63,8 @@ class PreemptionCheckpointHandler:
     Raises:
         ConfigError: an argument has a value that it cannot have.
         DirectoryNotGivenError: a ``tf.train.Checkpoint`` without any directory.
-        UnsupportedStrategyError: the cluster has parameter servers.
+        UnsupportedStrategyError: the cluster has parameter servers; or this is one of several workers, and
+            the resolver says that it is alone.
         TfPreemptError: see `TrainingSession.start`: directory or checkpoint are not as they have to be.
 
     Environment:
@@ -77,7 +84,7 @@ class PreemptionCheckpointHandler:
         *,
         save_every: SaveEvery = "auto",
         max_to_keep: int | None = None,
-        on_preemption: str | None = None,
+        on_preemption: OnPreemption = None,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         cadence = Cadence.parse(save_every)
@@ -86,8 +93,10 @@ class PreemptionCheckpointHandler:
                 "save_every='epoch': a custom loop has no epochs that the handler could see.",
                 hint="give the number of steps of an epoch",
             )
-        if on_preemption not in (None, "exit", "raise"):
-            raise ConfigError(f"on_preemption={on_preemption!r}: expected None, 'exit' or 'raise'.")
+        check_max_to_keep(max_to_keep)
+        check_on_preemption(on_preemption)
+        cluster = cluster_of_resolver(cluster_resolver)
+        check_not_alone_of_several(cluster, "cluster_resolver", cluster_resolver, environ)
         checkpoint, committer = _checkpoint_and_committer(
             checkpoint_or_checkpoint_manager, checkpoint_dir, max_to_keep, environ
         )
@@ -95,11 +104,12 @@ class PreemptionCheckpointHandler:
             config=TerminationConfig.from_any(termination_config),
             cadence=cadence,
             adopt=True,
-            raise_on_preemption=in_notebook() if on_preemption is None else on_preemption == "raise",
+            raise_on_preemption=raises_on_preemption(on_preemption),
             environ=environ,
         )
         self._steps = 0
         self._counts_turns = False
+        self._said_ignored = False
         self._finished = False
         self._tracked: dict[str, Any] = {}
         self._restored = WorkerPart()
@@ -107,18 +117,33 @@ class PreemptionCheckpointHandler:
         self._session = TrainingSession(
             checkpoint,
             committer,
-            cluster_of_resolver(cluster_resolver),
+            cluster,
             options,
             save_on_all_workers=bool(self._sync_on_read),
         )
         restored = self._session.start()
+        self._was_restored = restored is not None
         if restored is not None:
             self._restored = restored.part
             self._steps = restored.manifest.step
-            set_random_state(restored.part.values["random"])
-            for name, variable in self._sync_on_read.items():
-                if name in restored.part.tensors:
-                    variable.assign(restored.part.tensors[name])
+            try:
+                self._restore_local(restored.part)
+            except BaseException:
+                self.close()
+                raise
+
+    def _restore_local(self, part: WorkerPart) -> None:
+        """Restores what only this worker has, iterators excepted: `track` does them."""
+        saved = {name for name in part.tensors if name.startswith(_SYNC_ON_READ)}
+        if saved != set(self._sync_on_read):
+            raise CheckpointMismatchError(
+                f"The checkpoint holds {len(saved)} parts of sync-on-read variables (metrics under a "
+                f"strategy), the program's checkpoint object {len(self._sync_on_read)}.",
+                hint="build the checkpoint object as it was when the checkpoint was written",
+            )
+        for name, variable in self._sync_on_read.items():
+            variable.assign(part.tensors[name])
+        set_random_state(part.values["random"])
 
     # ------------------------------------------------------------------------------------ the loop
 
@@ -183,7 +208,8 @@ class PreemptionCheckpointHandler:
         Raises:
             SystemExit, Preempted, CheckpointWriteError: see `run`.
         """
-        if args or kwargs:
+        if (args or kwargs) and not self._said_ignored:
+            self._said_ignored = True
             _log.warning(
                 "save_checkpoint_if_preempted takes no options for the save; %s is ignored.", (args, kwargs)
             )
@@ -205,13 +231,21 @@ class PreemptionCheckpointHandler:
         """
         key = name if name is not None else str(len(self._tracked))
         place = f"iterator/{key}"
-        if key not in self._tracked and set_position(iterator, place, self._restored.tensors):
+        is_new = key not in self._tracked
+        if is_new and set_position(iterator, place, self._restored.tensors):
             _log.info("Data iterator %r goes on where it was.", key)
         elif take_position(iterator, place) is None:
             _log.warning(
                 "The state of data iterator %r cannot be saved: its pipeline holds a Python generator or a "
                 "stateful random op. After a resume it begins at its beginning. "
                 "HINT: use seeded tf.data transformations in their place.",
+                key,
+            )
+        elif is_new and self._was_restored:
+            _log.warning(
+                "The checkpoint has no position of a data iterator %r: it begins at its beginning. "
+                "HINT: track the same iterators in the same order, or under the same names; the one of a new "
+                "epoch under the name of the one before.",
                 key,
             )
         self._tracked[key] = iterator
@@ -222,8 +256,9 @@ class PreemptionCheckpointHandler:
 
         Raises:
             CheckpointWriteError: it could not be written or committed.
+            SystemExit: another worker was lost.
         """
-        self._session.save_now(self._capture, reason="save()").wait(self._session.commit_timeout_s)
+        self._session.save_now(self._capture, reason="save()")
 
     @contextlib.contextmanager
     def watch_preemption_scope(self) -> Iterator[None]:
@@ -292,7 +327,12 @@ def _checkpoint_and_committer(
         checkpoint, directory = given.checkpoint, given.directory
         name, limit = _tf_internals.manager_settings(given)
         max_to_keep = limit if max_to_keep is None else max_to_keep
-        _log.info("The manager's limit of %s checkpoints in %s is kept, after each commit.", limit, directory)
+        _log.info(
+            "The manager's limit (max_to_keep=%s) is taken over; %s checkpoints stay in %s after a commit.",
+            limit,
+            "all" if max_to_keep is None else max_to_keep,
+            directory,
+        )
     elif isinstance(given, tf.train.Checkpoint):
         checkpoint = given
     else:
@@ -313,7 +353,7 @@ def _sync_on_read_parts(checkpoint: Any) -> dict[str, Any]:
         if isinstance(node, tf.Variable) and _tf_internals.is_sync_on_read(node)
     ]
     return {
-        f"sync_on_read/{index}/{replica}": part
+        f"{_SYNC_ON_READ}{index}/{replica}": part
         for index, variable in enumerate(variables)
         for replica, part in enumerate(_tf_internals.local_values(variable))
     }

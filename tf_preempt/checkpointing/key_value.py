@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 from typing import Any, Protocol
 
-from tf_preempt.errors import CoordinationError
+from tf_preempt.errors import CoordinationError, WorkerLostError
 
 DEFAULT_SET_TIMEOUT_S = 10.0
 
@@ -38,7 +38,7 @@ class KeyValueStore(Protocol):
 
         Raises:
             TimeoutError: nobody wrote it within `timeout_s` seconds.
-            CoordinationError: the store's process is gone.
+            WorkerLostError: the store's process is gone.
         """
 
 
@@ -133,7 +133,7 @@ class CoordinationServiceStore:
 
         Raises:
             TimeoutError: nobody wrote it within `timeout_s` seconds.
-            CoordinationError: the chief's process is gone.
+            WorkerLostError: the chief's process is gone.
         """
         import tensorflow as tf
 
@@ -145,7 +145,7 @@ class CoordinationServiceStore:
             raise _service_gone(key, error) from error
 
 
-def _service_gone(key: str, error: Any) -> CoordinationError:
-    return CoordinationError(
+def _service_gone(key: str, error: Any) -> WorkerLostError:
+    return WorkerLostError(
         f"The coordination service in the chief's process did not answer for key {key!r}: {error.message}"
     )

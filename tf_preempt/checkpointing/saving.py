@@ -87,7 +87,8 @@ class Saver:
         """
         started, wall = time.monotonic(), time.time()
         prefix, files = self._write_variables(number, save_fn)
-        name = part_name(prefix, self._cluster.worker, self._cluster.workers)
+        # Named by the number, which all workers know; what a user's save_fn returns may differ between them.
+        name = part_name(self._committer.prefix(number), self._cluster.worker, self._cluster.workers)
         try:
             part_files = write_part(self._committer.directory, name, snapshot.part)
         except (tf.errors.OpError, OSError) as error:
@@ -115,8 +116,12 @@ class Saver:
             return prefix, self._committer.save_variables(number)
         if self._on_all_workers:
             scratch = _files.join(self._committer.directory, f".scratch-{self._cluster.worker}")
-            self._checkpoint.write(_files.join(scratch, "ckpt"))
-            _files.remove_tree(scratch)
+            try:
+                self._checkpoint.write(_files.join(scratch, "ckpt"))
+            except (tf.errors.OpError, OSError) as error:
+                raise CheckpointWriteError(f"Writing to {scratch} failed: {error}") from error
+            finally:
+                _files.remove_tree(scratch)
         return prefix, []
 
     def _let_user_save(self, number: int, save_fn: SaveFn) -> tuple[str, list[FileRecord]]:

@@ -13,7 +13,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import tensorflow as tf
 
@@ -139,11 +139,6 @@ class TrainingSession:
         return self._status.incarnation
 
     @property
-    def commit_timeout_s(self) -> float:
-        """How long to wait for a commit, in seconds."""
-        return self._options.commit_timeout_s
-
-    @property
     def is_closed(self) -> bool:
         """Says whether the session is over."""
         return self._closed
@@ -160,14 +155,19 @@ class TrainingSession:
         """
         self._claim = DirectoryClaim(self._committer.directory)
         try:
-            plan = begin_together(
-                self._committer, self._store, self._cluster, prefix=self._prefix, fit=self._options.fit
-            )
-            self._begin(plan)
-            return self._restore(plan)
+            return self._start_together()
+        except errors.WorkerLostError as error:
+            self._leave_without(error)
         except BaseException:
             self.close()
             raise
+
+    def _start_together(self) -> Restored | None:
+        plan = begin_together(
+            self._committer, self._store, self._cluster, prefix=self._prefix, fit=self._options.fit
+        )
+        self._begin(plan)
+        return self._restore(plan)
 
     def _begin(self, plan: Plan) -> None:
         self._number = plan.first_number
@@ -201,14 +201,19 @@ class TrainingSession:
         prefix = f"{self._prefix}/restore/{attempt}"
         part, problem = self._read(manifest)
         problem = first_problem(self._store, self._cluster, prefix=prefix, problem=problem)
-        if part is not None and not problem:
+        if part is not None and problem is None:
             self._note_restored(manifest, time.monotonic() - started)
             return Restored(manifest=manifest, part=part)
+        if not isinstance(problem, errors.CheckpointFormatError):
+            raise problem or errors.CheckpointError(f"Checkpoint {manifest.prefix} could not be read.")
         if self._cluster.is_chief:
-            self._committer.set_aside(manifest.prefix, problem)
+            self._committer.set_aside(manifest.prefix, gist(problem))
         another = begin_together(
             self._committer, self._store, self._cluster, prefix=prefix, fit=self._options.fit
         )
+        if another.restore is None and self._cluster.workers > 1:
+            # Workers whose own files were whole have assigned values that the others do not have.
+            self._leave("The only checkpoint was damaged and is set aside; a new start begins afresh.", None)
         return self._restore(another, attempt + 1)
 
     def _begin_afresh(self, plan: Plan) -> None:
@@ -221,15 +226,21 @@ class TrainingSession:
             )
         self._write_status(reason="start")
 
-    def _read(self, manifest: Manifest) -> tuple[WorkerPart | None, str]:
-        """Reads a checkpoint into the variables; returns this worker's part, or what is damaged."""
-        name = part_name(manifest.prefix, self._cluster.worker, self._cluster.workers)
+    def _read(self, manifest: Manifest) -> tuple[WorkerPart | None, Exception | None]:
+        """Reads a checkpoint into the variables; returns this worker's part, or what is wrong.
+
+        Damage is a `CheckpointFormatError`.
+        """
+        prefix = self._committer.prefix(manifest.number)
+        name = part_name(prefix, self._cluster.worker, self._cluster.workers)
         try:
             part = read_part(self._committer.directory, name)
             self._committer.restore_variables(self._checkpoint, manifest.prefix)
-        except (tf.errors.DataLossError, errors.CheckpointFormatError) as error:
-            return None, gist(error)
-        return part, ""
+        except tf.errors.DataLossError as error:
+            return None, errors.CheckpointFormatError(gist(error))
+        except Exception as error:  # noqa: BLE001 - the other workers wait for this one's answer
+            return None, error
+        return part, None
 
     def _note_restored(self, manifest: Manifest, seconds: float) -> None:
         self._saved_step = manifest.step
@@ -253,17 +264,19 @@ class TrainingSession:
 
         Raises:
             CheckpointWriteError: the last checkpoint could not be written or committed.
+            SystemExit: another worker was lost.
         """
-        with self.guard():
-            decision = self._agreement.finish()
-            if capture is not None:
-                pending = self._save(capture(), reason="finished")
-                pending.wait(self._options.commit_timeout_s)
-                self._let_chief_leave_last(pending.number)
-        self._event("finish", step=self._saved_step)
+        try:
+            with self.guard():
+                decision = self._agreement.finish()
+                if capture is not None:
+                    self._save(capture(), reason="finished").wait(self._options.commit_timeout_s)
+                self._let_chief_leave_last(self._number)
+            self._event("finish", step=self._saved_step)
+        finally:
+            self.close()
         if decision is not None and decision.request.kind != "save":
             _log.warning("Training was complete when %s came; it is saved.", decision.request.reason)
-        self.close()
 
     def close(self, *, commit_wait_s: float = 10.0) -> None:
         """Gives back threads, signal handlers and the directory; calling it twice is fine.
@@ -301,7 +314,7 @@ class TrainingSession:
         """
         with self.guard():
             decision = self._agreement.boundary()
-            if self._commits is not None:
+            if decision is None and self._commits is not None:
                 self._commits.check()
         if decision is not None:
             self._act(decision, capture)
@@ -310,9 +323,15 @@ class TrainingSession:
         ):
             self._save(capture(), reason=self._options.cadence.describe())
 
-    def save_now(self, capture: Callable[[], Snapshot], *, reason: str) -> PendingCommit:
-        """Saves here; all workers have to call it at the same boundary."""
-        return self._save(capture(), reason=reason)
+    def save_now(self, capture: Callable[[], Snapshot], *, reason: str) -> None:
+        """Saves and commits here; all workers have to call it at the same boundary.
+
+        Raises:
+            CheckpointWriteError: it could not be written or committed.
+            SystemExit: another worker was lost.
+        """
+        with self.guard():
+            self._save(capture(), reason=reason).wait(self._options.commit_timeout_s)
 
     def _act(self, decision: Decision, capture: Callable[[], Snapshot]) -> None:
         request = decision.request
@@ -328,18 +347,15 @@ class TrainingSession:
         pending = self._save(snapshot, reason=reason, save_fn=self._options.config.save_fn)
         if request.kind == "notice":
             return  # the worker with the notice asks again when its time is nearly over
-        self._wait_for_commit(pending)
-        self._leave(
-            f"Preempted ({reason}); step {snapshot.step} is saved in {self._committer.directory}.", pending
-        )
-
-    def _wait_for_commit(self, pending: PendingCommit) -> None:
+        where_saved = f"step {snapshot.step} is saved in {self._committer.directory}"
         try:
             pending.wait(self._options.commit_timeout_s)
         except (errors.CheckpointWriteError, errors.CoordinationError) as error:
-            _log.error("%s The newest checkpoint before it is untouched.", error)
+            _log.error("%s", error)
+            where_saved = f"step {snapshot.step} could not be committed, the checkpoint before it counts"
+        self._leave(f"Preempted ({reason}); {where_saved}.", pending)
 
-    def _leave(self, message: str, pending: PendingCommit | None) -> None:
+    def _leave(self, message: str, pending: PendingCommit | None) -> NoReturn:
         """Ends this process's part, the chief last: the others' keys live in its process."""
         self._event("exit", code=self._leaving.exit_code)
         if pending is not None:
@@ -424,7 +440,11 @@ class TrainingSession:
         except (tf.errors.UnavailableError, tf.errors.AbortedError, errors.CoordinationError) as error:
             if self._cluster.workers == 1:
                 raise
-            reason = gist(error)
-            _log.error("Another worker is lost (%s); leaving for a restart from the last commit.", reason)
-            self._event("peer_lost", reason=reason)
-            self._leave("A worker was lost; the last commit is untouched.", None)
+            self._leave_without(error)
+
+    def _leave_without(self, error: Exception) -> NoReturn:
+        """Leaves because another worker is lost."""
+        reason = gist(error)
+        _log.error("Another worker is lost (%s); leaving for a restart from the last commit.", reason)
+        self._event("peer_lost", reason=reason)
+        self._leave("A worker was lost; the last commit is untouched.", None)

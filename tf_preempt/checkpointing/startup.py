@@ -86,32 +86,39 @@ def begin_together(
 
 
 def first_problem(
-    store: KeyValueStore, cluster: Cluster, *, prefix: str, problem: str, timeout_s: float = 600.0
-) -> str:
+    store: KeyValueStore,
+    cluster: Cluster,
+    *,
+    prefix: str,
+    problem: Exception | None,
+    timeout_s: float = 600.0,
+) -> TfPreemptError | None:
     """Tells all workers what any of them found wrong.
 
     Args:
         store: shared by all workers.
         cluster: who takes part.
         prefix: for the keys.
-        problem: what this worker found wrong; empty if nothing.
+        problem: what this worker found wrong; None if nothing.
         timeout_s: how long to wait for the others, in seconds; they may read large files.
 
     Returns:
-        The first problem in the order of the workers, the same on all; empty if nobody has one.
+        The first problem in the order of the workers, the same on all; None if nobody has one.
 
     Raises:
         CoordinationError: a worker did not answer within the time-out.
     """
+    text = _error_text(problem) if problem else ""
     if not cluster.is_chief:
-        store.set(f"{prefix}/problem/{cluster.worker}", problem)
-        return _wait(store, f"{prefix}/problems", timeout_s, "the chief to hear of all workers' problems")
-    problems = [problem]
+        store.set(f"{prefix}/problem/{cluster.worker}", text)
+        verdict = _wait(store, f"{prefix}/problems", timeout_s, "the chief to hear of all workers' problems")
+        return _error_from(verdict) if verdict else None
+    problems = [text]
     for worker in range(1, cluster.workers):
         problems.append(_wait(store, f"{prefix}/problem/{worker}", timeout_s, f"worker {worker} to restore"))
     verdict = next(filter(None, problems), "")
     store.set(f"{prefix}/problems", verdict)
-    return verdict
+    return _error_from(verdict) if verdict else None
 
 
 def _lead(
