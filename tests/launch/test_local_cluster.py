@@ -11,7 +11,10 @@ import psutil
 import pytest
 
 from tf_preempt.errors import ConfigError, LaunchError
+from tf_preempt.launch import local_cluster, tree_watch
 from tf_preempt.launch.local_cluster import LocalCluster
+from tf_preempt.launch.process_tree import ProcessTree
+from tf_preempt.launch.tree_watch import TreeWatch
 
 
 class Output(io.BytesIO):
@@ -284,6 +287,58 @@ def test_nothing_is_left_of_a_worker_that_is_a_shell(cluster, output, gone):
         assert started.wait(30)
     assert gone(python)
     assert output.lines[-1] == "[worker 0] saved"  # though the shell died first and passed nothing on
+
+
+def test_worker_that_survives_sigkill_does_not_keep_us(cluster, output, monkeypatch):
+    real_kill, trees = ProcessTree.kill, []
+    monkeypatch.setattr(tree_watch, "_AFTER_KILL_S", 0.1)
+    monkeypatch.setattr(ProcessTree, "kill", lambda tree: trees.append(tree))
+    made = cluster(
+        "import signal, time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "print('ready', flush=True)\n"
+        "time.sleep(20)\n",
+        workers=1,
+        stop_timeout_s=0.0,
+    )
+    made.start()
+    output.wait_for("ready")
+    made.forward(signal.SIGTERM)
+    assert not made.wait()
+    made.close()
+    assert made.returncodes == [None]
+    real_kill(trees[0])
+    assert made.wait(30)
+
+
+def test_workers_that_survive_sigkill_make_running_them_an_error(cluster, monkeypatch):
+    monkeypatch.setattr(TreeWatch, "wait", lambda watch, timeout_s=None: False)
+    made = cluster("", workers=1)
+    with pytest.raises(LaunchError, match=r"(?s)not all have ended.*HINT: they hang"):
+        made.run()
+    monkeypatch.undo()
+    assert made.wait(30)
+
+
+def test_process_that_a_worker_leaves_behind_does_not_keep_us_with_its_hold_on_the_output(
+    cluster, output, monkeypatch, caplog
+):
+    monkeypatch.setattr(local_cluster, "_OUTPUT_TIMEOUT_S", 0.2)
+    leaves_one_behind = (
+        "import subprocess, sys\n"
+        "left = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'],"
+        " env={}, start_new_session=True)\n"
+        "print('left', left.pid, flush=True)\n"
+    )
+    made = cluster(leaves_one_behind, workers=1, prefix=False)
+    made.start()
+    assert made.wait(30)
+    left = psutil.Process(int(output.lines[0].split()[1]))
+    assert left.is_running()
+    assert "keeps their output open" in caplog.text
+    left.kill()
+    monkeypatch.setattr(local_cluster, "_OUTPUT_TIMEOUT_S", 30.0)
+    assert made.wait(30)
 
 
 def test_closing_ends_everything_and_again_is_fine(cluster, output, gone):

@@ -10,6 +10,8 @@ import psutil
 import pytest
 
 from tf_preempt.errors import ConfigError, LaunchError
+from tf_preempt.launch import tree_watch
+from tf_preempt.launch.process_tree import ProcessTree
 from tf_preempt.launch.restart_policy import RestartPolicy
 from tf_preempt.launch.supervisor import Supervisor
 
@@ -301,3 +303,20 @@ def test_command_that_cannot_be_run_is_an_error(command, error):
 def test_wrong_time_out_is_named():
     with pytest.raises(ConfigError, match="stop_timeout_s=-1"):
         Supervisor(["true"], stop_timeout_s=-1.0)
+
+
+def test_program_that_survives_sigkill_is_an_error_and_does_not_keep_us(program, when, monkeypatch):
+    real_kill, trees = ProcessTree.kill, []
+    monkeypatch.setattr(tree_watch, "_AFTER_KILL_S", 0.1)
+    monkeypatch.setattr(ProcessTree, "kill", lambda tree: trees.append(tree))
+    supervisor = program(
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nopen('ready', 'w').close()\ntime.sleep(20)",
+        stop_timeout_s=0.0,
+    )
+    when("ready", lambda: os.kill(os.getpid(), signal.SIGTERM))
+    try:
+        with pytest.raises(LaunchError, match=r"(?s)has not ended.*HINT: it hangs"):
+            supervisor.run()
+    finally:
+        for tree in trees[:1]:
+            real_kill(tree)

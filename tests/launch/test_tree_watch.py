@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tf_preempt.errors import ConfigError
+from tf_preempt.launch import tree_watch
 from tf_preempt.launch.inbox import Inbox, Signalled
 from tf_preempt.launch.tree_watch import Escalation, TreeWatch
 
@@ -141,6 +142,32 @@ def test_peers_of_a_worker_that_has_finished_are_left_alone():
     assert not watch.wait(0.2)
     assert trees[1].signals == []
     watch.kill()
+    assert watch.wait(30)
+
+
+class HangingTree(FakeTree):
+    """A process tree that survives SIGKILL, as a process in the kernel's I/O does, until it is released."""
+
+    def kill(self):
+        self.send_signal(signal.SIGKILL)
+
+    def release(self):
+        self._ended.set()
+
+
+def test_tree_that_survives_sigkill_is_not_waited_for_for_ever(monkeypatch):
+    monkeypatch.setattr(tree_watch, "_AFTER_KILL_S", 0.1)
+    tree = HangingTree(ends_on=())
+    watch = TreeWatch([tree], Inbox(), stop_timeout_s=30.0)
+    too_late = threading.Timer(10.0, tree.release)  # then a wait without a bound ends, with True
+    too_late.start()
+    watch.kill()
+    assert not watch.wait()
+    assert not watch.wait()
+    assert tree.signals == [signal.SIGKILL]
+    too_late.cancel()
+    too_late.join()
+    tree.release()
     assert watch.wait(30)
 
 

@@ -13,6 +13,7 @@ import os
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from typing import IO
 
@@ -25,6 +26,9 @@ from tf_preempt.launch.tree_watch import Escalation, TreeWatch
 from tf_preempt.termination.exit_codes import combine
 
 __all__ = ["LocalCluster"]
+
+# For what is left in the workers' pipes once all of them have ended.
+_OUTPUT_TIMEOUT_S = 10.0
 
 _logger = logging.getLogger("tf_preempt")
 
@@ -95,10 +99,14 @@ class LocalCluster:
             The workers' common exit status, as `tf_preempt.termination.exit_codes.combine` makes it.
 
         Raises:
-            LaunchError: as `start`.
+            LaunchError: as `start`; or a worker is still there after SIGKILL.
         """
         with self._inbox, self:
-            self.wait()
+            if not self.wait():
+                raise LaunchError(
+                    f"of the workers (processes {self.pids}) not all have ended, although SIGKILL was sent.",
+                    hint="they hang in the kernel, often on a file system that is away: look there.",
+                )
             return self.exit_code
 
     def start(self) -> None:
@@ -138,20 +146,20 @@ class LocalCluster:
         return combine(ended, restart_codes=self._restart_codes)
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Waits until all workers have ended and says whether they have (False: time-out).
+        """Waits until all workers have ended and says whether they have.
 
-        Has to be called for dead workers' peers to be ended.  Afterwards all their output has been written.
+        Has to be called for dead workers' peers to be ended.  Afterwards all their output has been written
+        (only what another process, which a worker has left behind, writes after 10 seconds more may not).
 
         Args:
-            timeout_s: seconds; None: as long as it takes.
+            timeout_s: seconds; None: as long as it takes, but no longer than 10 seconds after SIGKILL.
 
         Raises:
             LaunchError: the cluster has not been started.
         """
         if not self._started_watch().wait(timeout_s):
             return False
-        for pump in self._pumps:
-            pump.join()
+        self._join_pumps()
         return True
 
     def send_signal(self, worker: int, signum: int) -> None:
@@ -173,7 +181,7 @@ class LocalCluster:
         self._started_watch().forward(signum)
 
     def close(self) -> None:
-        """Ends what is still running, at once, and waits for it; again is fine."""
+        """Ends what is still running, at once, and waits for it, though not for ever; again is fine."""
         if self._watch is not None:
             self._watch.kill()
             self.wait()
@@ -209,9 +217,17 @@ class LocalCluster:
     def _kill_all(self) -> None:
         for tree in self._trees:
             tree.kill()
-            tree.wait()
+            if not tree.members():  # otherwise it hangs in the kernel, and so would we
+                tree.wait()
+        self._join_pumps()
+
+    def _join_pumps(self) -> None:
+        """Waits for the workers' last output; a process that has left its tree may hold a pipe open."""
+        deadline = time.monotonic() + _OUTPUT_TIMEOUT_S
         for pump in self._pumps:
-            pump.join()
+            pump.join(max(0.0, deadline - time.monotonic()))
+        if any(pump.is_alive() for pump in self._pumps):
+            _logger.warning("the workers have ended; a process that they left behind keeps their output open")
 
 
 def _free_addresses(host: str, count: int) -> list[str]:

@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from tf_preempt.errors import CheckpointFormatError
+from tf_preempt.errors import CheckpointFormatError, LaunchError
 from tf_preempt.goodput.status_file import STATUS_FILE_VARIABLE, Status, StatusFile
 from tf_preempt.launch.inbox import Inbox, Signalled
 from tf_preempt.launch.process_tree import ProcessTree, check_command
@@ -81,7 +81,8 @@ class Supervisor:
 
         Raises:
             ConfigError: the command is empty.
-            LaunchError: the program cannot be started; ``__cause__`` has the OSError.
+            LaunchError: the program cannot be started; ``__cause__`` has the OSError.  Or something of it is
+                still there after SIGKILL.
         """
         check_command(self._command, environ=self._environ)
         private_dir = None
@@ -125,7 +126,11 @@ class Supervisor:
         tree = ProcessTree(self._command, environ=self._environ)
         try:
             watch = TreeWatch([tree], self._inbox, stop_timeout_s=self._stop_timeout_s, clock=self._clock)
-            watch.wait()
+            if not watch.wait():
+                raise LaunchError(
+                    f"the program (process {tree.pid}) has not ended, although SIGKILL was sent.",
+                    hint="it hangs in the kernel, often on a file system that is away: look there.",
+                )
         finally:
             tree.kill()  # nothing is left after an ordinary end; this is for the others
         incarnation = Incarnation(returncode=tree.wait(), status=_read_status(status_file))

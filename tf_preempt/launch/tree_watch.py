@@ -23,6 +23,8 @@ __all__ = ["Escalation", "TreeWatch"]
 
 # After SIGTERM: long enough for a worker to notice that its peers are gone and to leave properly.
 _LAST_CHANCE_S = 15.0
+# After SIGKILL: a process that hangs in the kernel's I/O may stay for ever, and must not keep us.
+_AFTER_KILL_S = 10.0
 
 _logger = logging.getLogger("tf_preempt")
 
@@ -101,6 +103,7 @@ class TreeWatch:
         self._inbox = inbox
         self._clock = clock
         self._escalation = Escalation(stop_timeout_s)
+        self._give_up_at: float | None = None
         self._alive = set(range(len(trees)))
         self._not_cleared = set(range(len(trees)))
         self._threads = [
@@ -113,21 +116,23 @@ class TreeWatch:
             thread.start()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Waits until nothing is left of any tree; says whether that is so (False: time-out).
+        """Waits until nothing is left of any tree; says whether that is so.
 
         Args:
-            timeout_s: seconds; None: as long as it takes.
+            timeout_s: seconds; None: as long as it takes, but no longer than 10 seconds after SIGKILL: what
+                is there then hangs in the kernel.
         """
         deadline = None if timeout_s is None else self._clock() + timeout_s
         while self._not_cleared:
-            now = self._clock()
-            if signum := self._escalation.due(now):
+            if signum := self._escalation.due(self._clock()):
                 self._signal_those_left(signum)
-            waits = [self._escalation.remaining_s(now), None if deadline is None else deadline - now]
+            now = self._clock()
+            end = self._give_up_at if deadline is None else deadline
+            waits = [self._escalation.remaining_s(now), None if end is None else end - now]
             message = self._inbox.get(min((wait for wait in waits if wait is not None), default=None))
             if message is not None:
                 self._handle(message)
-            elif deadline is not None and self._clock() >= deadline:
+            elif end is not None and self._clock() >= end:
                 return False
         for thread in self._threads:
             thread.join()
@@ -188,6 +193,8 @@ class TreeWatch:
                 self._trees[i].kill()
             else:
                 self._trees[i].signal_all(signum)
+        if signum == signal.SIGKILL:
+            self._give_up_at = self._clock() + _AFTER_KILL_S
 
     def _wait_for_tree(self, i: int) -> None:
         self._trees[i].wait()
