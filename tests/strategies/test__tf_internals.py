@@ -107,8 +107,7 @@ def test_keras_variable_without_value_is_refused() -> None:
             _tf_internals.local_values(variable)
 
 
-def test_no_coordination_and_no_collectives_outside_a_cluster() -> None:
-    assert not _tf_internals.coordination_available()
+def test_no_collectives_outside_a_cluster() -> None:
     assert not _tf_internals.collectives_configured()
 
 
@@ -130,11 +129,9 @@ def test_a_wait_is_never_endless(monkeypatch: pytest.MonkeyPatch, timeout_s: flo
 @pytest.mark.parametrize(
     ("call", "name"),
     [
-        (_tf_internals.coordination_available, "coordination_service"),
         (_tf_internals.collectives_configured, "_collective_ops_server_def"),
         (lambda: _tf_internals.coordination_set("key", "value"), "set_config_key_value"),
         (lambda: _tf_internals.coordination_get("key", 1.0), "get_config_key_value"),
-        (lambda: _tf_internals.coordination_delete("key"), "delete_config_key_value"),
         (lambda: _tf_internals.serialize_iterator(object()), "_iterator_resource"),
         (lambda: _tf_internals.local_values(object()), "_value"),
         (lambda: _tf_internals.dataset_inputs(object()), "_inputs"),
@@ -166,16 +163,10 @@ def test_walk_visits_each_source_once() -> None:
 @pytest.mark.parametrize("worker", [0, 1])
 def test_keys_of_the_coordination_service(two_workers: Any, worker: int) -> None:
     found = two_workers.saved[worker]["coordination"]
-    assert found["before"] == {"coordination": False, "collectives": False}
-    assert found["after"] == {"coordination": True, "collectives": True}
+    assert found["collectives"] == {"before": False, "after": True}
     assert found["got"] == ["from 0", "from 1"]
     assert found["again"] == "AlreadyExistsError"
     assert found["late"] == "key 'test/never' was not written within 0.001 s"
-    assert found["deleted and set"] == "y"
-
-
-def test_no_coordination_in_a_cluster_of_one(in_cluster_of_one: dict[str, Any]) -> None:
-    assert in_cluster_of_one["coordination"] is False
 
 
 def test_parts_on_one_worker_are_set_without_the_other(two_workers: Any) -> None:

@@ -23,7 +23,7 @@ class KeyExistsError(CoordinationError):
 
 
 class KeyValueStore(Protocol):
-    """What the agreement needs of a store: write once, wait for a key, delete."""
+    """What the agreement needs of a store: write once, and wait for a key."""
 
     def set(self, key: str, value: str) -> None:
         """Writes a key that does not exist yet.

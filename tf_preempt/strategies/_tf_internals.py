@@ -60,22 +60,6 @@ def _context() -> Any:
 # ---------------------------------------------------------------------------------- coordination service
 
 
-def coordination_available() -> bool:
-    """Says whether this process is part of a running multi-worker job with a coordination service.
-
-    False before the strategy is constructed, and for a cluster of one worker.  Initialises nothing.
-
-    Raises:
-        InternalsChangedError: TensorFlow's private names have changed.
-    """
-    context = _context()
-    config = _attribute(context, "coordination_service", "Context")
-    handle = _attribute(context, "_context_handle", "Context")
-    if config is None or handle is None or not config.service_type:
-        return False
-    return bool(sum(job.num_tasks for job in config.coordinated_job_list) > 1)
-
-
 def coordination_set(key: str, value: str) -> None:
     """Writes a key that does not exist yet; has no time-out, so call it from a thread nobody waits for.
 
@@ -112,19 +96,6 @@ def coordination_get(key: str, timeout_s: float) -> str:
         return str(get(key, timeout_ms))
     except tf.errors.DeadlineExceededError:
         raise TimeoutError(f"key {key!r} was not written within {timeout_ms / 1000:g} s") from None
-
-
-def coordination_delete(key: str) -> None:
-    """Deletes a key and everything below it; has no time-out.
-
-    Args:
-        key: a key, or the beginning of several up to a ``/``.
-
-    Raises:
-        tf.errors.UnavailableError: the chief, which holds the keys, is gone.
-        InternalsChangedError: TensorFlow's private names have changed.
-    """
-    _attribute(_context(), "delete_config_key_value", "Context")(key)
 
 
 def collectives_configured() -> bool:

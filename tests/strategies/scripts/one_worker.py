@@ -62,7 +62,6 @@ def in_cluster() -> dict[str, Any]:
     ours = MultiWorkerMirroredStrategy()
     return {
         "suspected": [before, with_stock, multi_worker_mirrored.stock_strategy_suspected()],
-        "coordination": _tf_internals.coordination_available(),
         "workers": [stock.num_replicas_in_sync, ours.num_replicas_in_sync],
         "fit": fitted(ours),
         "saveable": saveable(ours),
@@ -107,7 +106,6 @@ def alone() -> dict[str, Any]:
     return {
         "two replicas": two,
         "after devices": after_devices,
-        "coordination": _tf_internals.coordination_available(),
         "suspected": multi_worker_mirrored.stock_strategy_suspected(),
         "fit": fitted(ours),
         "fit without strategy": fitted(tf.distribute.get_strategy()),
