@@ -54,7 +54,11 @@ def make_dirs(path: str) -> None:
 
 
 def list_dir(path: str) -> list[str]:
-    """Names in a directory, sorted; a directory that does not exist has none."""
+    """Names in a directory, sorted; a directory that does not exist has none.
+
+    Raises:
+        OSError: it cannot be listed (for URLs TensorFlow's own error).
+    """
     if is_url(path):
         gfile = _gfile()
         return sorted(name.rstrip("/") for name in gfile.listdir(path)) if gfile.isdir(path) else []
@@ -87,7 +91,11 @@ def read_bytes(path: str) -> bytes:
 
 
 def crc32_hex(path: str) -> str:
-    """CRC-32 of a file's content, as eight hexadecimal digits."""
+    """CRC-32 of a file's content, as eight hexadecimal digits.
+
+    Raises:
+        OSError: it cannot be read (for URLs TensorFlow's own error).
+    """
     checksum = 0
     opened: Any = _gfile().GFile(path, "rb") if is_url(path) else open(path, "rb")  # noqa: SIM115
     with opened as file:
@@ -103,7 +111,7 @@ def write_atomic(path: str, content: bytes) -> None:
     object stores make visible when complete.
 
     Raises:
-        OSError: it cannot be written; what was there before is untouched.
+        OSError: it cannot be written (for URLs TensorFlow's own error); what was there before is untouched.
     """
     if is_url(path):
         with _gfile().GFile(path, "wb") as file:
@@ -151,7 +159,11 @@ def _flush_directory(directory: str) -> None:
 
 
 def remove(path: str) -> None:
-    """Deletes a file; one that is not there is fine."""
+    """Deletes a file; one that is not there is fine.
+
+    Raises:
+        OSError: it is there and cannot be deleted (for URLs TensorFlow's own error).
+    """
     if is_url(path):
         gfile = _gfile()
         if gfile.exists(path):
@@ -164,7 +176,11 @@ def remove(path: str) -> None:
 
 
 def remove_tree(path: str) -> None:
-    """Deletes a directory and all in it; one that is not there is fine."""
+    """Deletes a directory and all in it; one that is not there is fine, and so is a local file that stays.
+
+    Raises:
+        tf.errors.OpError: `path` is a URL, and something of it cannot be deleted.
+    """
     if is_url(path):
         gfile = _gfile()
         if gfile.isdir(path):
@@ -177,7 +193,7 @@ def move(source: str, target: str) -> None:
     """Renames a file or a directory, replacing a file that is at `target`.
 
     Raises:
-        OSError: `source` does not exist or cannot be moved.
+        OSError: `source` does not exist or cannot be moved (for URLs TensorFlow's own error).
     """
     if is_url(source):
         _gfile().rename(source, target, overwrite=True)
