@@ -302,7 +302,7 @@ def test_a_save_fn_that_saved_nothing_here_is_an_error_with_the_cure(
 ) -> None:
     with training(tmp_path, config=TerminationConfig(save_fn=lambda: returned)) as loop:
         os.kill(os.getpid(), signal.SIGTERM)
-        with pytest.raises(errors.CheckpointWriteError, match=r"(?s)save_fn returned .*HINT: let save_fn"):
+        with pytest.raises(errors.ConfigError, match=r"(?s)save_fn returned .*HINT: let save_fn"):
             loop.step_until()
     assert committed(tmp_path) == []
 

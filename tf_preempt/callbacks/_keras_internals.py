@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+import threading
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -60,9 +61,9 @@ def fit_locals(model: Any) -> FitLocals:
     raise _changed("the local variable `epoch_iterator` of Model.fit")
 
 
-def is_running(epoch_iterator: Any) -> bool:
-    """Says whether this thread is inside the `fit` to which an epoch iterator belongs."""
-    frame: types.FrameType | None = sys._getframe(1)
+def is_running(epoch_iterator: Any, thread: threading.Thread) -> bool:
+    """Says whether a thread is inside the `fit` to which an epoch iterator belongs; any thread may ask."""
+    frame = sys._current_frames().get(thread.ident or 0)
     while frame is not None:
         if frame.f_code.co_name == "fit" and frame.f_locals.get("epoch_iterator") is epoch_iterator:
             return True

@@ -109,16 +109,19 @@ class PreemptionCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # K
         checkpoint = model_state.make_checkpoint(model)
         manager = tf.train.CheckpointManager(checkpoint, self.directory, max_to_keep=None)
         committer = Committer(manager, max_to_keep=self._max_to_keep, variables=variables)
+        running: list[ProtectedFit] = []
         options = SessionOptions(
             config=self._config,
             cadence=self._cadence,
             fit=_finished_fits.get(self.directory, 0),
             raise_on_preemption=raises_on_preemption(self._on_preemption),
+            is_active=lambda: not running or running[0].is_running,
             environ=self._environ,
         )
         session = TrainingSession(checkpoint, committer, cluster_of(strategy), options)
         states = CallbackStates(found.callbacks, ignore=self)
         self._fit = ProtectedFit(model, session, found.epoch_iterator, states, epochs=self.params["epochs"])
+        running.append(self._fit)
         _running.append(self._fit)
         try:
             self._fit.begin()

@@ -24,6 +24,7 @@ from tf_preempt.checkpointing.random_state import set_random_state, take_random_
 from tf_preempt.checkpointing.saving import Snapshot
 from tf_preempt.checkpointing.session import Restored, TrainingSession
 from tf_preempt.checkpointing.worker_part import WorkerPart
+from tf_preempt.errors import CheckpointMismatchError
 
 _log = logging.getLogger("tf_preempt")
 _TRAIN, _VALIDATE = "train_data", "validation_data"
@@ -61,6 +62,8 @@ class ProtectedFit:
         self._step = 0
         self._train_steps = 0
         self._executed = False
+        self._changed = False  # something was executed since this process restored
+        self._was_restored = False
         self._ended = False
         # Logs of the phase's last step, and of the epoch's training while its validation runs.
         self._logs: Any = {}
@@ -77,17 +80,13 @@ class ProtectedFit:
         self._validation: Epochs | None = None
         self._validation_data: DataStream | None = None
         self._functions: dict[str, Any] = {}
+        self._warned_of: set[str] = set()
         self._get_result: Callable[[Any], Any] = lambda logs: logs
 
     @property
     def is_running(self) -> bool:
-        """Says whether the `fit` goes on: an exception elsewhere may have ended it unseen.
-
-        Of another thread that lives only its own stack could tell; it is believed to be in its `fit`.
-        """
-        if threading.current_thread() is self._thread:
-            return keras_internals.is_running(self._epoch_iterator)
-        return self._thread.is_alive()
+        """Says whether the `fit` goes on: an exception elsewhere may have ended it unseen."""
+        return keras_internals.is_running(self._epoch_iterator, self._thread)
 
     # ------------------------------------------------------------------------------------- begin, end
 
@@ -108,6 +107,8 @@ class ProtectedFit:
 
     def _prepare(self, restored: Restored) -> None:
         resume = ResumePoint.from_json(restored.manifest.resume)
+        self._was_restored = True
+        self._check_same_data(resume)
         if resume.phase != "finished":  # an epoch that is over has no use for its metrics
             model_state.check_metric_parts(self._model, restored.part.tensors)
         self._resume, self._restored_part = resume, restored.part
@@ -116,7 +117,21 @@ class ProtectedFit:
         over = self._epochs if resume.phase == "finished" and resume.stopped else resume.epoch
         keras_internals.set_initial_epoch(self._model, over)
         if resume.phase == "finished" and over >= self._epochs:
-            _log.info("Training is complete already (%d epochs): nothing is trained.", resume.epoch)
+            _log.warning("Training is complete already (%d epochs): nothing is trained.", resume.epoch)
+
+    def _check_same_data(self, resume: ResumePoint) -> None:
+        """Refuses a data set of another length: the saved place in it would mean something else.
+
+        Raises:
+            CheckpointMismatchError: an epoch has another number of batches than it had.
+        """
+        saved, present = resume.train.batches, self._train.counters[1]
+        if resume.phase != "finished" and None not in (saved, present) and saved != present:
+            raise CheckpointMismatchError(
+                f"The training data has {present} batches per epoch; when the checkpoint was written it had "
+                f"{saved}, and epoch {resume.epoch + 1} was interrupted in step {resume.step}.",
+                hint="use the same data and batch size as before, or another directory",
+            )
 
     def finish(self) -> None:
         """Makes the last commit and unhooks."""
@@ -180,14 +195,19 @@ class ProtectedFit:
             self._step = begin
             self._train_data.at_step(iterator)
             if not self._executed:
-                self._warn_if_position_is_unknown(iterator)
+                self._warn_if_position_is_unknown(iterator, "training")
             self._boundary(new_epoch=new_epoch)
             new_epoch, self._executed = False, True
             yield begin, end, iterator
 
     def _boundary(self, *, new_epoch: bool = False) -> None:
         try:
-            self._session.boundary(self._capture, step=self._train_steps, new_epoch=new_epoch)
+            self._session.boundary(
+                self._capture,
+                step=self._train_steps,
+                new_epoch=new_epoch,
+                unchanged=self._was_restored and not self._changed,
+            )
         except BaseException:
             self.release()  # fit ends here, and the model may be trained again in this process
             raise
@@ -239,6 +259,7 @@ class ProtectedFit:
         for begin, end, iterator in self._remaining_steps_of_validation(validation, data):
             self._step = begin
             data.at_step(iterator)
+            self._warn_if_position_is_unknown(iterator, "validation")
             self._boundary()
             yield begin, end, iterator
 
@@ -301,14 +322,16 @@ class ProtectedFit:
         saved = self._restored_part.tensors
         return resume.validate, {name: saved[name] for name in saved if name.startswith(_VALIDATE)}
 
-    def _warn_if_position_is_unknown(self, iterator: Any) -> None:
-        if take_position(iterator, _TRAIN) is None:
+    def _warn_if_position_is_unknown(self, iterator: Any, what: str) -> None:
+        if what not in self._warned_of and take_position(iterator, what) is None:
+            self._warned_of.add(what)
             _log.warning(
-                "The state of this data pipeline cannot be saved: it holds a Python generator or a stateful "
-                "random op. A resumed run reads it again from where the iterator began and drops what was "
-                "seen: slow, and exact only if the pipeline gives the same elements each time. "
+                "The state of the %s data cannot be saved: the pipeline holds a Python generator or a "
+                "stateful random op. A resumed run reads it again from where the iterator began and drops "
+                "what was seen: slow, and exact only if the pipeline gives the same elements each time. "
                 "HINT: use seeded tf.data transformations, such as Dataset.shuffle(1000, seed=1), in place "
-                "of from_generator, of stateful random ops in map, and of fit(x, y, shuffle=True)."
+                "of from_generator, of stateful random ops in map, and of fit(x, y, shuffle=True).",
+                what,
             )
 
     def _warn_if_shuffle_is_shared(self, validation_data: DataStream) -> None:
@@ -330,6 +353,7 @@ class ProtectedFit:
 
         def guarded(iterator: Any) -> Any:
             with self._session.guard():
+                self._changed = True
                 self._logs = function(iterator)
             if data is not None:
                 data.step_taken()

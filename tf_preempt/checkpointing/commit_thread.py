@@ -7,6 +7,7 @@ whether it exists now.  One daemon thread per worker does this in order.
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import logging
 import queue
@@ -22,6 +23,7 @@ from tf_preempt.errors import CheckpointWriteError, CoordinationError
 
 _log = logging.getLogger("tf_preempt")
 _COMMITTED = "committed"
+_FAILED = "failed: "
 # What the chief may take from the last part to its answer: it writes the manifest and deletes what is old.
 _ANSWER_MARGIN_S = 30.0
 
@@ -76,6 +78,7 @@ class _Task:
     pending: PendingCommit
     files: list[FileRecord]
     save: SaveRecord | None  # the chief's
+    failure: Exception | None = None  # this worker could not write its files
 
 
 class CommitThread:
@@ -136,6 +139,15 @@ class CommitThread:
         self._tasks.put(_Task(pending=pending, files=files, save=save))
         return pending
 
+    def give_up(self, number: int, failure: Exception) -> None:
+        """Lets the others hear that this worker could not write its files; returns at once.
+
+        Args:
+            number: of the checkpoint.
+            failure: why.
+        """
+        self._tasks.put(_Task(pending=PendingCommit(number), files=[], save=None, failure=failure))
+
     def check(self) -> None:
         """Lets an error of the background surface that `PendingCommit.wait` has not raised; each does once.
 
@@ -158,6 +170,9 @@ class CommitThread:
 
     def _run(self) -> None:
         while (task := self._tasks.get()) is not None:
+            if task.failure is not None:
+                self._tell_failure(task)
+                continue
             try:
                 self._commit(task) if self._cluster.is_chief else self._contribute(task)
             except Exception as error:  # noqa: BLE001 - surfaces at the next boundary
@@ -165,6 +180,13 @@ class CommitThread:
                 self._failed.append(task.pending)
             else:
                 task.pending.settle()
+
+    def _tell_failure(self, task: _Task) -> None:
+        """Ends the others' waiting; the main thread knows already."""
+        name = "done" if self._cluster.is_chief else f"part/{self._cluster.worker}"
+        says = "the chief says: " if self._cluster.is_chief else _FAILED
+        with contextlib.suppress(CoordinationError):
+            self._store.set(self._key(task.pending.number, name), f"{says}{task.failure}")
 
     def _contribute(self, task: _Task) -> None:
         number = task.pending.number
@@ -208,11 +230,14 @@ class CommitThread:
         for worker in range(1, self._cluster.workers):
             left_s = max(0.0, deadline - self._clock())
             try:
-                files += decode_files(self._store.get(self._key(number, f"part/{worker}"), left_s))
+                text = self._store.get(self._key(number, f"part/{worker}"), left_s)
             except TimeoutError as error:
                 raise CoordinationError(
                     f"Worker {worker} did not hand in its part within {self._part_timeout_s:g} s."
                 ) from error
+            if text.startswith(_FAILED):
+                raise CheckpointWriteError(f"Worker {worker} says: {text.removeprefix(_FAILED)}")
+            files += decode_files(text)
         return files
 
     def _key(self, number: int, name: str) -> str:

@@ -14,7 +14,7 @@ from tf_preempt.checkpointing.committer import Committer, SaveRecord
 from tf_preempt.checkpointing.manifest import FileRecord
 from tf_preempt.checkpointing.startup import Cluster
 from tf_preempt.checkpointing.worker_part import WorkerPart, part_name, write_part
-from tf_preempt.errors import CheckpointWriteError
+from tf_preempt.errors import CheckpointWriteError, ConfigError
 
 SaveFn = Callable[..., Any]
 
@@ -84,6 +84,7 @@ class Saver:
 
         Raises:
             CheckpointWriteError: it could not be written; earlier checkpoints are untouched.
+            ConfigError: `save_fn` returned something else than a checkpoint of this directory.
         """
         started, wall = time.monotonic(), time.time()
         prefix, files = self._write_variables(number, save_fn)
@@ -134,7 +135,7 @@ class Saver:
         if self._cluster.is_chief and (
             not files or directory != self._committer.directory.replace("\\", "/")
         ):
-            raise CheckpointWriteError(
+            raise ConfigError(
                 f"save_fn returned {returned!r}, and there is no checkpoint of that name in "
                 f"{self._committer.directory}, so nothing could be committed.",
                 hint="let save_fn return the path that CheckpointManager.save returned",

@@ -11,6 +11,7 @@ import dataclasses
 import itertools
 import logging
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
@@ -61,6 +62,7 @@ class SessionOptions:
         adopt: begin with TensorFlow's newest checkpoint in a directory that has no manifest.
         raise_on_preemption: raise `errors.Preempted` after the save in place of leaving the process.
         commit_timeout_s: how long a leaving worker waits for the commit, in seconds.
+        is_active: says whether training goes on; asked when a notice comes, in another thread.
         environ: the environment (Slurm, Kubernetes, ... and ``TF_PREEMPT_STATUS_FILE``).
     """
 
@@ -70,6 +72,7 @@ class SessionOptions:
     adopt: bool = False
     raise_on_preemption: bool = False
     commit_timeout_s: float = 120.0
+    is_active: Callable[[], bool] = lambda: True
     environ: Mapping[str, str] = dataclasses.field(default_factory=lambda: os.environ)
 
 
@@ -299,13 +302,21 @@ class TrainingSession:
 
     # --------------------------------------------------------------------------------------- boundaries
 
-    def boundary(self, capture: Callable[[], Snapshot], *, step: int, new_epoch: bool = False) -> None:
+    def boundary(
+        self,
+        capture: Callable[[], Snapshot],
+        *,
+        step: int,
+        new_epoch: bool = False,
+        unchanged: bool = False,
+    ) -> None:
         """A place at which training could be saved: called by all workers in the same sequence.
 
         Args:
             capture: gives what has to be saved here; called only if something is saved.
             step: training steps done.
             new_epoch: the first boundary of an epoch.
+            unchanged: nothing was executed since the restore, so there is nothing to save.
 
         Raises:
             CheckpointWriteError: a periodic save failed in the background.
@@ -316,7 +327,9 @@ class TrainingSession:
             decision = self._agreement.boundary()
             if decision is None and self._commits is not None:
                 self._commits.check()
-        if decision is not None:
+        if decision is not None and unchanged:
+            self._act_unchanged(decision)
+        elif decision is not None:
             self._act(decision, capture)
         elif self._options.cadence.due_at_boundary(
             step=step, saved_step=self._saved_step, new_epoch=new_epoch
@@ -333,6 +346,18 @@ class TrainingSession:
         with self.guard():
             self._save(capture(), reason=reason).wait(self._options.commit_timeout_s)
 
+    def _act_unchanged(self, decision: Decision) -> None:
+        """Acts where the restored checkpoint already holds all there is.
+
+        Variables that the program makes in its first step (slots of an optimizer of its own) do not exist
+        yet; a checkpoint written now would lack them.
+        """
+        if decision.request.kind == "leave":
+            reason = f"notice: {decision.request.reason} on worker {decision.request.worker}"
+            self._leave(
+                f"Preempted ({reason}) before the first step; the restored step stands.", self._number
+            )
+
     def _act(self, decision: Decision, capture: Callable[[], Snapshot]) -> None:
         request = decision.request
         if request.kind == "save":
@@ -344,22 +369,24 @@ class TrainingSession:
             "agreed", boundary=decision.boundary, global_step=snapshot.step, reason=request.reason, **where
         )
         reason = f"notice: {request.reason} on worker {request.worker}"
-        pending = self._save(snapshot, reason=reason, save_fn=self._options.config.save_fn)
-        if request.kind == "notice":
-            return  # the worker with the notice asks again when its time is nearly over
         where_saved = f"step {snapshot.step} is saved in {self._committer.directory}"
         try:
+            pending = self._save(snapshot, reason=reason, save_fn=self._options.config.save_fn)
+            if request.kind == "notice":
+                return  # the worker with the notice asks again when its time is nearly over
             pending.wait(self._options.commit_timeout_s)
         except (errors.CheckpointWriteError, errors.CoordinationError) as error:
             _log.error("%s", error)
             where_saved = f"step {snapshot.step} could not be committed, the checkpoint before it counts"
-        self._leave(f"Preempted ({reason}); {where_saved}.", pending)
+            if request.kind == "notice":
+                return
+        self._leave(f"Preempted ({reason}); {where_saved}.", self._number)
 
-    def _leave(self, message: str, pending: PendingCommit | None) -> NoReturn:
+    def _leave(self, message: str, number: int | None) -> NoReturn:
         """Ends this process's part, the chief last: the others' keys live in its process."""
         self._event("exit", code=self._leaving.exit_code)
-        if pending is not None:
-            self._let_chief_leave_last(pending.number)
+        if number is not None:
+            self._let_chief_leave_last(number)
         self.close(commit_wait_s=_LOST_WAIT_S)
         self._leaving.leave(message)
 
@@ -381,9 +408,14 @@ class TrainingSession:
     ) -> PendingCommit:
         if self._commits is None:
             raise errors.CheckpointWriteError("The session was not started.")
-        written = self._saver.write(self._number, snapshot, reason=reason, save_fn=save_fn)
-        pending = self._commits.hand_in(self._number, written.part_files, written.save)
+        number = self._number
         self._number += 1
+        try:
+            written = self._saver.write(number, snapshot, reason=reason, save_fn=save_fn)
+        except errors.TfPreemptError as error:
+            self._commits.give_up(number, error)
+            raise
+        pending = self._commits.hand_in(number, written.part_files, written.save)
         self._saved_step = snapshot.step
         self._asking.saved(written.seconds)
         self._event(
@@ -398,12 +430,22 @@ class TrainingSession:
     # ------------------------------------------------------------------------------- background threads
 
     def _on_notice(self, notice: TerminationNotice) -> None:
+        if not self._options.is_active():
+            self._pass_on(notice)
+            return
         left = notice.remaining_s()
         _log.warning("Notice on worker %d: %s (%s).", self._cluster.worker, notice.source, notice.reason)
         self._event(
             "notice", source=notice.source, reason=notice.reason, deadline_s=left, boundary=self._agreement.at
         )
         self._asking.on_notice(notice)
+
+    def _pass_on(self, notice: TerminationNotice) -> None:
+        """Training was left by an exception that nobody told us of: the signal has its old meaning again."""
+        _log.warning("%s came after training was left; it takes its usual course.", notice.source)
+        self.close()
+        if notice.source in signal.Signals.__members__:
+            os.kill(os.getpid(), signal.Signals[notice.source])
 
     def _on_commit(self, manifest: Manifest) -> None:
         size = sum(record.bytes for record in manifest.files)
