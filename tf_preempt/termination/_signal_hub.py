@@ -187,15 +187,17 @@ class SignalHub:
         An event loop of asyncio does that when it installs a signal handler, and clears the descriptor when
         it ends.  The notice is late then, but not lost.  Called in the main thread, by the handler.
         """
-        if self._write_fd == _NO_FD:
+        # Read once: another thread may be closing the last watcher, which leaves this descriptor valid.
+        write_fd = self._write_fd
+        if write_fd == _NO_FD:
             return
-        current = signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
-        if current == self._write_fd:
+        current = signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
+        if current == write_fd:
             return
         if current != _NO_FD:
             signal.set_wakeup_fd(current, warn_on_full_buffer=False)
         try:
-            os.write(self._write_fd, bytes((signum,)))
+            os.write(write_fd, bytes((signum,)))
         except BlockingIOError:
             pass
 
