@@ -29,6 +29,12 @@ DIVIDED = {
 ALL_CASES = [*DIVIDED, "padded batch", "nested", "policy OFF", "files, interleaved"]
 
 
+@pytest.fixture(autouse=True)
+def _no_global_seed() -> None:
+    """What an earlier test has set for the whole process would be a seed here."""
+    tf.random.set_seed(None)
+
+
 def flat(batches: Any) -> list[int]:
     return [x for batch in batches for leaf in batch for replica in leaf for x in replica]
 
