@@ -47,7 +47,9 @@ types: $(INSTALLED_LINT) ## Check types
 	@$(BIN)/python -m mypy
 
 bench: $(INSTALLED_TEST) $(INSTALLED_PLOT) ## Run all benchmarks
-	@set -e; for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python "$$script" $(ARGS); done
+	@set -e; for script in benchmarks/*.py; do \
+	    [ -e "$$script" ] || { echo "There are no benchmarks yet."; break; }; \
+	    echo "== $$script"; $(BIN)/python "$$script" $(ARGS); done
 
 clean: ## Remove .venv and everything that tools have left behind
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -21,6 +21,9 @@ _WITHOUT_TENSORFLOW = [
     "tf_preempt.launch",
     "tf_preempt.goodput",
     "tf_preempt.checkpointing.manifest",
+    "tf_preempt.checkpointing.rounds",
+    "tf_preempt.checkpointing.agreement",
+    "tf_preempt.checkpointing.cadence",
     "tf_preempt.cli.main",
 ]
 _COMMANDS = {
