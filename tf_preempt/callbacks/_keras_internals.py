@@ -7,6 +7,7 @@ the logs of an epoch.  What is used:
   ``on_train_begin``;
 * ``EpochIterator._enumerate_iterator``, ``_get_iterator``, ``_current_iterator``, ``_steps_seen``,
   ``_num_batches``, ``data_adapter``, ``steps_per_epoch``, ``steps_per_execution``;
+* the two counters of ``ModelCheckpoint`` named below;
 * ``Model._initial_epoch``, ``_eval_epoch_iterator``, ``_get_metrics_result_or_logs``, ``_symbolic_build``,
   ``_distribute_strategy``.
 """
@@ -25,6 +26,9 @@ import keras
 from tf_preempt.errors import InternalsChangedError
 
 Step = tuple[int, int, Any]
+
+MODEL_CHECKPOINT_COUNTERS = ("_batches_seen_since_last_saving", "_last_batch_seen")
+"""Attributes in which ``keras.callbacks.ModelCheckpoint`` counts towards its next save."""
 
 _EPOCH_ITERATOR_NAMES = (
     "_enumerate_iterator",

@@ -12,6 +12,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from tf_preempt.callbacks import _keras_internals as keras_internals
 from tf_preempt.callbacks import logs
 from tf_preempt.errors import CheckpointWriteError
 
@@ -23,8 +24,7 @@ _KERAS: dict[type, tuple[str, ...]] = {
     keras.callbacks.ModelCheckpoint: (
         "best",
         "epochs_since_last_save",
-        "_batches_seen_since_last_saving",
-        "_last_batch_seen",
+        *keras_internals.MODEL_CHECKPOINT_COUNTERS,
     ),
 }
 _NOT_OURS_TO_SAVE = (keras.callbacks.History, keras.callbacks.ProgbarLogger)

@@ -13,10 +13,6 @@ import tensorflow as tf
 
 from tf_preempt.strategies import _tf_internals
 
-# A shuffle that gives another order at each iteration writes two keys that end so into an iterator's state.
-_SHUFFLE_KEY = b"num_random_samples"
-_KEYS_PER_SHUFFLE = 2
-
 
 def take_position(iterator: Any, name: str) -> dict[str, Any] | None:
     """The position of this worker's part of an iterator.
@@ -69,8 +65,7 @@ def shuffles_in(tensors: dict[str, Any], name: str) -> int:
     variants = tensors.get(f"{name}/0")
     if variants is None:
         return 0
-    content = b"".join(tf.io.serialize_tensor(variant).numpy() for variant in tf.unstack(variants))
-    return content.count(_SHUFFLE_KEY) // _KEYS_PER_SHUFFLE
+    return _tf_internals.shuffles_in_state(variants)
 
 
 def advance(iterator: Any, elements: int) -> None:

@@ -366,3 +366,12 @@ def manager_settings(manager: Any) -> tuple[str, int | None]:
     prefix = _attribute(manager, "_checkpoint_prefix", "CheckpointManager")
     limit = _attribute(manager, "_max_to_keep", "CheckpointManager")
     return str(prefix).rpartition("/")[2], None if limit is None else int(limit)
+
+
+def shuffles_in_state(variants: tf.Tensor) -> int:
+    """How many shuffles that order each iteration anew have their seeds in an iterator's state.
+
+    Each writes two keys into it, both of which end in the same words.
+    """
+    content = b"".join(tf.io.serialize_tensor(variant).numpy() for variant in tf.unstack(variants))
+    return content.count(b"num_random_samples") // 2
