@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 import types
 from collections.abc import Callable
 from typing import Any
@@ -51,14 +52,25 @@ def test_no_running_fit() -> None:
     assert "newer tf_preempt" in str(raised.value.hint)
 
 
-def test_running_ends_with_fit() -> None:
+def test_running_ends_with_fit_and_any_thread_can_tell() -> None:
+    here = threading.current_thread()
+
+    def is_running(epoch_iterator: Any) -> list[bool]:
+        answers = [_keras_internals.is_running(epoch_iterator, here)]
+        asking = threading.Thread(
+            target=lambda: answers.append(_keras_internals.is_running(epoch_iterator, here))
+        )
+        asking.start()
+        asking.join()
+        return answers
+
     def look(model: Any) -> Any:
         epoch_iterator = _keras_internals.fit_locals(model).epoch_iterator
-        return epoch_iterator, _keras_internals.is_running(epoch_iterator)
+        return epoch_iterator, is_running(epoch_iterator)
 
-    epoch_iterator, was_running = in_fit(look)
-    assert was_running
-    assert not _keras_internals.is_running(epoch_iterator)
+    epoch_iterator, answers = in_fit(look)
+    assert answers == [True, True]
+    assert is_running(epoch_iterator) == [False, False]
 
 
 def test_fit_without_its_callback_list() -> None:
