@@ -6,7 +6,10 @@ import pathlib
 import re
 import shutil
 import socket
+import threading
+import time
 
+import psutil
 import pytest
 
 _LEAKS = {
@@ -62,6 +65,20 @@ def test_each_leak_fails_its_own_test_and_no_other(leaky_tests, run_script, tmp_
     assert f"{2 * (len(_LEAKS) + len(_CLEAN))} passed, {len(_LEAKS)} errors" in result.stdout
 
 
+def ends_within(pid: int, seconds: float) -> bool:
+    """Waits for a killed process, which a busy kernel may take a moment to end; nobody may reap it here."""
+    end = time.monotonic() + seconds
+    pause = threading.Event()
+    while time.monotonic() < end:
+        try:
+            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+                return True
+        except psutil.NoSuchProcess:
+            return True
+        pause.wait(0.01)
+    return False
+
+
 def test_script_that_hangs_is_killed_with_its_descendants(start_script):
     script = start_script(
         "import signal, subprocess, sys, time\n"
@@ -74,8 +91,7 @@ def test_script_that_hangs_is_killed_with_its_descendants(start_script):
     with pytest.raises(pytest.fail.Exception, match=r"(?s)did not end within 0.1 s.*started"):
         script.wait(timeout=0.1)
     assert script.process.returncode == -9
-    status = pathlib.Path(f"/proc/{pid}/status")
-    assert not status.exists() or "State:\tZ" in status.read_text()
+    assert ends_within(int(pid), 10.0)
 
 
 def test_script_that_ends_without_the_expected_line_fails_at_once(start_script):
