@@ -10,6 +10,7 @@ Private names used:
   Only the key-value calls: barriers and task states hold the GIL while they wait.
 * ``tensorflow.python.distribute``: ``input_lib.DistributedDataset`` (the public way refuses the options that
   give a saveable iterator), the iterators inside a ``DistributedIterator``, ``DistributedValues.values``.
+* ``tensorflow.python.framework.config``: whether op determinism is on; the public module can only turn it on.
 * ``tf.data``: an iterator's resource, a data set's inputs, functions, file names and seeds.
 * Keras 3: ``Variable._value``, the ``tf.Variable`` behind a Keras variable.
 """
@@ -375,3 +376,13 @@ def shuffles_in_state(variants: tf.Tensor) -> int:
     """
     content = b"".join(tf.io.serialize_tensor(variant).numpy() for variant in tf.unstack(variants))
     return content.count(b"num_random_samples") // 2
+
+
+def op_determinism_is_on() -> bool:
+    """Says whether ops give the same bits each time: TensorFlow has a public way to turn it on only.
+
+    Raises:
+        InternalsChangedError: TensorFlow's private names have changed.
+    """
+    name = "tensorflow.python.framework.config"
+    return bool(_attribute(_private_module(name), "is_op_determinism_enabled", name)())
