@@ -61,7 +61,7 @@ def test_no_resolver_asks_the_environment(monkeypatch: pytest.MonkeyPatch) -> No
 def test_several_gpus_get_a_mirrored_strategy(monkeypatch: pytest.MonkeyPatch) -> None:
     mirrored = object()
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [kind] * 2)
-    monkeypatch.setattr(tf.distribute, "MirroredStrategy", lambda: mirrored)
+    monkeypatch.setattr("tf_preempt.strategies.mirrored.MirroredStrategy", lambda: mirrored)
     assert strategies.auto(resolver({}, "worker")) is mirrored
 
 

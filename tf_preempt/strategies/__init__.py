@@ -13,15 +13,17 @@ from typing import TYPE_CHECKING, Any
 from tf_preempt.strategies.auto import auto
 
 if TYPE_CHECKING:
+    from tf_preempt.strategies.mirrored import MirroredStrategy
     from tf_preempt.strategies.multi_worker_mirrored import MultiWorkerMirroredStrategy
 
-__all__ = ["MultiWorkerMirroredStrategy", "auto"]
+__all__ = ["MirroredStrategy", "MultiWorkerMirroredStrategy", "auto"]
+
+_HOMES = {"MirroredStrategy": "mirrored", "MultiWorkerMirroredStrategy": "multi_worker_mirrored"}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "MultiWorkerMirroredStrategy":
-        module = importlib.import_module("tf_preempt.strategies.multi_worker_mirrored")
-        return module.MultiWorkerMirroredStrategy
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"tf_preempt.strategies.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'tf_preempt.strategies' has no attribute {name!r}")
 
 

@@ -30,7 +30,7 @@ def auto(resolver: Any = None) -> tf.distribute.Strategy:
 
     Returns:
         `MultiWorkerMirroredStrategy` of this package if the cluster has more than one worker; else
-        ``tf.distribute.MirroredStrategy`` if this machine has more than one GPU, else TensorFlow's default.
+        `MirroredStrategy` of this package if this machine has more than one GPU, else TensorFlow's default.
 
     Raises:
         UnsupportedStrategyError: the cluster has parameter servers, or this task does not train.
@@ -49,7 +49,9 @@ def auto(resolver: Any = None) -> tf.distribute.Strategy:
 
         return MultiWorkerMirroredStrategy(resolver)
     if len(tf.config.list_physical_devices("GPU")) > 1:
-        return tf.distribute.MirroredStrategy()
+        from tf_preempt.strategies.mirrored import MirroredStrategy
+
+        return MirroredStrategy()
     return tf.distribute.get_strategy()
 
 

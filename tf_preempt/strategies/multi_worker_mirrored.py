@@ -9,8 +9,7 @@ import tensorflow as tf
 
 from tf_preempt import errors
 from tf_preempt.strategies import _tf_internals
-from tf_preempt.strategies.input import ResumableInputMixin
-from tf_preempt.strategies.keras_compat import KerasReduceMixin
+from tf_preempt.strategies.base import StrategyMixin
 
 _ours: weakref.WeakSet[MultiWorkerMirroredStrategy] = weakref.WeakSet()
 
@@ -20,8 +19,7 @@ _IN_ANOTHER_CLUSTER = "Collective ops are already configured"
 
 
 class MultiWorkerMirroredStrategy(
-    KerasReduceMixin,
-    ResumableInputMixin,
+    StrategyMixin,
     tf.distribute.MultiWorkerMirroredStrategy,  # type: ignore[misc]
 ):
     """``tf.distribute.MultiWorkerMirroredStrategy`` that works with Keras 3's ``fit`` and can be resumed.

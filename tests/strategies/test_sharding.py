@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tf_preempt import errors
-from tf_preempt.strategies.input import ShardPlan, SourceFacts, plan_shards, source_facts
+from tf_preempt.strategies.sharding import ShardPlan, SourceFacts, plan_shards, source_facts
 
 Policy = tf.data.experimental.AutoShardPolicy
 
