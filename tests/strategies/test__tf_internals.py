@@ -121,7 +121,7 @@ def test_endless_waits_are_refused(timeout_s: float) -> None:
 def test_a_wait_is_never_endless(monkeypatch: pytest.MonkeyPatch, timeout_s: float, expected_ms: int) -> None:
     asked: list[int] = []
     context = types.SimpleNamespace(get_config_key_value=lambda key, ms: asked.append(ms) or "value")
-    monkeypatch.setattr(_tf_internals, "_context", lambda: context)
+    monkeypatch.setattr(_tf_internals.coordination, "_context", lambda: context)
     assert _tf_internals.coordination_get("key", timeout_s) == "value"
     assert asked == [expected_ms]
 
@@ -141,7 +141,7 @@ def test_a_wait_is_never_endless(monkeypatch: pytest.MonkeyPatch, timeout_s: flo
 def test_a_name_that_is_gone_is_named_with_the_version(
     monkeypatch: pytest.MonkeyPatch, call: Callable[[], Any], name: str
 ) -> None:
-    monkeypatch.setattr(_tf_internals, "_context", object)
+    monkeypatch.setattr(_tf_internals.coordination, "_context", object)
     with pytest.raises(errors.InternalsChangedError, match=name) as caught:
         call()
     assert tf.version.VERSION in str(caught.value)

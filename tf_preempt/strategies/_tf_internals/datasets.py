@@ -1,0 +1,122 @@
+"""How a data set was built, and its distribution with any options."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from tf_preempt.strategies._tf_internals.access import attribute, private_module
+
+
+def distributed_dataset(strategy: Any, dataset: tf.data.Dataset, options: tf.distribute.InputOptions) -> Any:
+    """What ``strategy.experimental_distribute_dataset(dataset, options)`` gives, with any options.
+
+    The public method refuses ``PER_REPLICA`` for a data set, though the class behind it serves it: shards and
+    batches are cut before the options have a say.
+
+    Args:
+        strategy: a multi-worker mirrored strategy.
+        dataset: batched by the global batch size.
+        options: passed on to the iterators.
+
+    Raises:
+        ValueError: `dataset` is not batched (TensorFlow's own error).
+        InternalsChangedError: TensorFlow's private names have changed.
+    """
+    input_lib = private_module("tensorflow.python.distribute.input_lib")
+    extended = strategy.extended
+    input_workers = attribute(extended, "_input_workers_with_options", "StrategyExtended")
+    input_context = attribute(extended, "_make_input_context", "StrategyExtended")
+    return attribute(input_lib, "DistributedDataset", "input_lib")(
+        input_workers(options),
+        strategy,
+        dataset,
+        num_replicas_in_sync=strategy.num_replicas_in_sync,
+        input_context=input_context(),
+        options=options,
+    )
+
+
+def dataset_inputs(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
+    """The data sets that one data set reads from directly.
+
+    Raises:
+        InternalsChangedError: TensorFlow's private names have changed.
+    """
+    return list(attribute(dataset, "_inputs", "Dataset")())
+
+
+def walk_dataset(dataset: tf.data.Dataset) -> Iterator[tf.data.Dataset]:
+    """`dataset` and everything that it reads from, each once; not what its functions build inside.
+
+    Raises:
+        InternalsChangedError: TensorFlow's private names have changed.
+    """
+    waiting, seen = [dataset], set()
+    while waiting:
+        one = waiting.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        yield one
+        names = dataset_file_names(one)
+        waiting += dataset_inputs(one) + ([] if names is None else [names])
+
+
+def dataset_function_ops(dataset: tf.data.Dataset) -> Iterator[tf.Operation]:
+    """The ops inside the functions of one data set (of ``map``, ``interleave``, …), nested ones too.
+
+    Looks at the graphs in place: as GraphDefs, arrays that they captured would be copied each time.
+
+    Raises:
+        InternalsChangedError: TensorFlow's private names have changed.
+    """
+    for wrapper in attribute(dataset, "_functions", "Dataset")():
+        function = attribute(wrapper, "function", "StructuredFunctionWrapper")
+        yield from _ops_in(attribute(function, "graph", "ConcreteFunction"))
+
+
+def _ops_in(graph: Any) -> Iterator[tf.Operation]:
+    yield from graph.get_operations()
+    for function in attribute(graph, "_functions", "FuncGraph").values():
+        yield from _ops_in(attribute(function, "graph", "AtomicFunction"))
+
+
+def dataset_file_names(dataset: tf.data.Dataset) -> tf.data.Dataset | None:
+    """The data set of file names that a reader (``TFRecordDataset``, …) was given; else None."""
+    names = getattr(dataset, "_filenames", None)
+    return names if isinstance(names, tf.data.Dataset) else None
+
+
+def is_unseeded(dataset: tf.data.Dataset) -> bool:
+    """Says whether this very data set orders elements in a way that differs between processes.
+
+    A shuffle, a random source, or a function that shuffles a tensor of indices, as Keras does for arrays.
+
+    Raises:
+        InternalsChangedError: TensorFlow's private names have changed.
+    """
+    seeds = [getattr(dataset, name, None) for name in ("_seed", "_seed2")]
+    if all(isinstance(seed, tf.Tensor) and int(seed) == 0 for seed in seeds):
+        return True
+    shuffles = [op for op in dataset_function_ops(dataset) if op.type == "RandomShuffle"]
+    return any(op.get_attr("seed") == 0 and op.get_attr("seed2") == 0 for op in shuffles)
+
+
+def reshuffles(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
+    """The shuffles of a pipeline that order each iteration anew; not those that its functions build.
+
+    Raises:
+        InternalsChangedError: TensorFlow's private names have changed.
+    """
+    return [one for one in walk_dataset(dataset) if getattr(one, "_reshuffle_each_iteration", False)]
+
+
+def undistributed(dataset: Any) -> tf.data.Dataset | None:
+    """The data set that was distributed; a plain one itself; None if there was none (a function gave it)."""
+    if isinstance(dataset, tf.data.Dataset):
+        return dataset
+    found = getattr(dataset, "_original_dataset", None)
+    return found if isinstance(found, tf.data.Dataset) else None

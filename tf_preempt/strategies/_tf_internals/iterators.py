@@ -1,0 +1,86 @@
+"""Iterators whose position can be saved and set."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tf_preempt import errors
+from tf_preempt.strategies._tf_internals.access import attribute
+
+# tf.data.experimental.ExternalStatePolicy.FAIL as the number that the op takes.
+_FAIL_ON_EXTERNAL_STATE = 2
+
+
+def owned_iterators(iterator: Any) -> list[Any]:
+    """The iterators of this worker whose state can be saved and set.
+
+    Args:
+        iterator: a ``tf.data.Iterator``, or what ``iter`` gives for a distributed data set.
+
+    Raises:
+        UnsupportedStrategyError: the iterator has no state that can be saved: it is TensorFlow's prefetching
+            iterator over several devices, or no iterator of ``tf.data`` at all.
+        InternalsChangedError: TensorFlow's private names have changed.
+    """
+    if isinstance(iterator, tf.distribute.DistributedIterator):
+        workers = attribute(iterator, "_iterators", "DistributedIterator")
+        found = [attribute(worker, "_iterator", "DistributedIterator._iterators[i]") for worker in workers]
+    else:
+        found = [iterator]
+    for one in found:
+        if not isinstance(one, tf.data.Iterator):
+            raise errors.UnsupportedStrategyError(
+                f"the position of a {type(one).__name__} (in a {type(iterator).__name__}) cannot be saved: "
+                "expected a tf.data.Iterator, one per worker.",
+                hint="distribute the tf.data.Dataset with strategy.experimental_distribute_dataset of a "
+                "tf_preempt.strategies strategy with one replica per worker, without `options`.",
+            )
+    return found
+
+
+def serialize_iterator(owned: Any) -> tf.Tensor:
+    """The state of one iterator.
+
+    Args:
+        owned: one of `owned_iterators`.
+
+    Returns:
+        A vector of variants; ``tf.io.serialize_tensor`` turns each element into bytes.
+
+    Raises:
+        tf.errors.FailedPreconditionError: the pipeline holds state outside the iterator (a Python generator,
+            a stateful random op), so its position alone would not bring it back.
+        InternalsChangedError: TensorFlow's private names have changed.
+    """
+    resource = attribute(owned, "_iterator_resource", "OwnedIterator")
+    with tf.device(resource.device):
+        return tf.raw_ops.SerializeIterator(
+            resource_handle=resource, external_state_policy=_FAIL_ON_EXTERNAL_STATE
+        )
+
+
+def deserialize_iterator(owned: Any, variant: tf.Tensor) -> None:
+    """Sets the state of an iterator over an equal data set, in place.
+
+    Args:
+        owned: one of `owned_iterators`.
+        variant: what `serialize_iterator` gave.
+
+    Raises:
+        tf.errors.OpError: the state is of another pipeline.
+        InternalsChangedError: TensorFlow's private names have changed.
+    """
+    resource = attribute(owned, "_iterator_resource", "OwnedIterator")
+    with tf.device(resource.device):
+        tf.raw_ops.DeserializeIterator(resource_handle=resource, serialized=variant)
+
+
+def shuffles_in_state(variants: tf.Tensor) -> int:
+    """How many shuffles that order each iteration anew have their seeds in an iterator's state.
+
+    Each writes two keys into it, both of which end in the same words.
+    """
+    content = b"".join(tf.io.serialize_tensor(variant).numpy() for variant in tf.unstack(variants))
+    return content.count(b"num_random_samples") // 2
