@@ -159,3 +159,25 @@ def with_working_shards(dataset: tf.data.Dataset, workers: int) -> tf.data.Datas
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = plan.policy
     return dataset.with_options(options)
+
+
+def prepare(strategy: Any, dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """The same data set, ready to be divided over the workers of `strategy`; to be called eagerly.
+
+    With several workers, all of them must call it with their data sets in the same order.
+
+    Args:
+        strategy: of this package.
+        dataset: as the user built it.
+
+    Raises:
+        ConfigError: policy FILE was asked for, and there are fewer files than workers.
+        InternalsChangedError: TensorFlow's private names have changed.
+    """
+    workers = worker_count(strategy)
+    return with_working_shards(dataset, workers) if workers > 1 else dataset
+
+
+def worker_count(strategy: Any) -> int:
+    """How many processes share the data of `strategy`."""
+    return int(strategy.num_replicas_in_sync // len(strategy.extended.worker_devices))
