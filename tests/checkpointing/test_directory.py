@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import logging
 import os
 import pathlib
 
@@ -10,6 +9,7 @@ from tf_preempt.checkpointing.directory import (
     DirectoryClaim,
     WriteProof,
     check_shared,
+    directory_news,
     resolve_directory,
 )
 from tf_preempt.errors import (
@@ -54,12 +54,29 @@ def test_the_directory_comes_from_override_argument_and_environment_in_this_orde
     assert resolve_directory(argument, environ) == directory
 
 
-def test_an_override_of_the_programs_directory_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, logger="tf_preempt"):
-        resolve_directory("/given", ALL)
-    assert caplog.messages == [
-        "TF_PREEMPT_DIR_OVERRIDE=/override is used in place of the program's directory /given."
-    ]
+@pytest.mark.parametrize(
+    ("argument", "environ", "news"),
+    [
+        (
+            "/given",
+            ALL,
+            "TF_PREEMPT_DIR_OVERRIDE=/override is used in place of the program's directory /given.",
+        ),
+        (None, ALL, "Checkpoints go to /override (from TF_PREEMPT_DIR_OVERRIDE)."),
+        (
+            None,
+            without("TF_PREEMPT_DIR_OVERRIDE"),
+            "Checkpoints go to /default (from TF_PREEMPT_DIR).",
+        ),
+        ("", {"AIP_CHECKPOINT_DIR": "/a"}, "Checkpoints go to /a (from AIP_CHECKPOINT_DIR)."),
+        ("/given", without("TF_PREEMPT_DIR_OVERRIDE"), None),
+        (None, {"TF_PREEMPT_DIR": ""}, None),
+    ],
+)
+def test_a_directory_that_the_environment_chose_is_news(
+    argument: str | None, environ: dict[str, str], news: str | None
+) -> None:
+    assert directory_news(argument, environ) == news
 
 
 @pytest.mark.parametrize("argument", [None, ""])

@@ -629,6 +629,23 @@ def test_damage_to_one_workers_part_makes_all_go_back_to_the_checkpoint_before(
 
 
 @pytest.mark.usefixtures("as_two_processes")
+@pytest.mark.parametrize(("verbose", "printed"), [(1, True), (0, False)])
+def test_one_of_two_workers_says_with_what_training_begins(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], verbose: int, printed: bool
+) -> None:
+    options: dict[str, Any] = {
+        "configs": [TerminationConfig(signals=())] * 2,
+        "verbose": verbose,
+        "opening": "Here we go.",
+    }
+    assert run_two(tmp_path, lambda loop: loop.session.finish(loop.capture), **options) == [None, None]
+    capsys.readouterr()
+    assert run_two(tmp_path, lambda loop: None, **options) == [None, None]
+    expected = ["tf_preempt: Here we go.", f"tf_preempt: Restored step 0 from {tmp_path}/ckpt-1."]
+    assert capsys.readouterr().out.splitlines() == (expected if printed else [])
+
+
+@pytest.mark.usefixtures("as_two_processes")
 def test_two_workers_finish_together_with_one_commit(tmp_path: pathlib.Path) -> None:
     def body(loop: Loop) -> None:
         for _ in range(3):

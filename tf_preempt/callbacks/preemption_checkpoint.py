@@ -23,7 +23,7 @@ from tf_preempt.checkpointing.arguments import (
 from tf_preempt.checkpointing.cadence import Cadence, SaveEvery
 from tf_preempt.checkpointing.cluster import check_stock_strategy, check_strategy, cluster_of
 from tf_preempt.checkpointing.committer import Committer, describe_variables
-from tf_preempt.checkpointing.directory import resolve_directory
+from tf_preempt.checkpointing.directory import directory_news, resolve_directory
 from tf_preempt.checkpointing.session import SessionOptions, TrainingSession
 from tf_preempt.errors import ConfigError, DirectoryInUseError
 from tf_preempt.termination.config import TerminationConfig
@@ -54,6 +54,8 @@ class PreemptionCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # K
         max_to_keep: how many checkpoints stay; None: all.  The last one of each finished `fit` always stays.
         on_preemption: ``"exit"``: leave the process after the save; ``"raise"``: raise
             `tf_preempt.errors.Preempted`; None: raise in a notebook, else leave.
+        verbose: 1: the chief says which step it restored, and which directory the environment chose: in the
+            log where that shows INFO, else on standard output.  0: at level INFO of the log only.
         environ: the environment that is read.
 
     Raises:
@@ -66,7 +68,8 @@ class PreemptionCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # K
         TF_PREEMPT_DIR, AIP_CHECKPOINT_DIR: the directory, when none is given.
         TF_PREEMPT_DIR_OVERRIDE: the directory, whatever is given.
         TF_PREEMPT_STATUS_FILE: written for the supervisor (``tf-preempt run`` sets it).
-
+        TF_CONFIG: read to refuse workers that would each train alone in one directory.
+        TF_DETERMINISTIC_OPS: TensorFlow's; where op determinism is off, one warning says so.
     """
 
     def __init__(
@@ -77,6 +80,7 @@ class PreemptionCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # K
         save_every: SaveEvery = "auto",
         max_to_keep: int | None = 3,
         on_preemption: OnPreemption = None,
+        verbose: int = 1,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         super().__init__()
@@ -88,6 +92,8 @@ class PreemptionCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # K
         self._cadence = Cadence.parse(save_every)
         self._max_to_keep = max_to_keep
         self._on_preemption = on_preemption
+        self._verbose = verbose
+        self._opening = directory_news(directory, environ)
         self._environ = environ
         self._fit: ProtectedFit | None = None
 
@@ -115,6 +121,8 @@ class PreemptionCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # K
             cadence=self._cadence,
             fit=_finished_fits.get(self.directory, 0),
             raise_on_preemption=raises_on_preemption(self._on_preemption),
+            verbose=self._verbose,
+            opening=self._opening,
             is_active=lambda: not running or running[0].is_running,
             environ=self._environ,
         )

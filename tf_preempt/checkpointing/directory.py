@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import uuid
@@ -16,8 +15,6 @@ from tf_preempt.errors import (
     DirectoryNotSharedError,
     DirectoryNotWritableError,
 )
-
-_log = logging.getLogger("tf_preempt")
 
 OVERRIDE = "TF_PREEMPT_DIR_OVERRIDE"
 DEFAULTS = ("TF_PREEMPT_DIR", "AIP_CHECKPOINT_DIR")
@@ -37,7 +34,7 @@ def resolve_directory(
         DirectoryNotGivenError: neither the argument nor a variable says.
 
     Environment:
-        TF_PREEMPT_DIR_OVERRIDE: wins over the argument; one log line says so.
+        TF_PREEMPT_DIR_OVERRIDE: wins over the argument.
         TF_PREEMPT_DIR, AIP_CHECKPOINT_DIR: used in this order when there is no argument.
 
     References:
@@ -45,8 +42,6 @@ def resolve_directory(
     """
     override = environ.get(OVERRIDE)
     if override:
-        if directory is not None:
-            _log.info("%s=%s is used in place of the program's directory %s.", OVERRIDE, override, directory)
         return _absolute(override)
     if directory is not None and not isinstance(directory, str | os.PathLike):
         raise ConfigError(
@@ -58,12 +53,32 @@ def resolve_directory(
         return _absolute(os.fspath(directory))
     for name in DEFAULTS:
         if environ.get(name):
-            _log.info("Checkpoints go to %s (from %s).", environ[name], name)
             return _absolute(environ[name])
     raise DirectoryNotGivenError(
         f"No checkpoint directory: directory={directory!r}, and neither {' nor '.join(DEFAULTS)} is set.",
         hint='pass one, e.g. PreemptionCheckpoint("runs/7"), or set TF_PREEMPT_DIR',
     )
+
+
+def directory_news(
+    directory: str | os.PathLike[str] | None, environ: Mapping[str, str] = os.environ
+) -> str | None:
+    """A line for the user where the environment chose the directory; None where the program did.
+
+    Args:
+        directory: as given in the program.
+        environ: where `resolve_directory` has looked.
+
+    Environment:
+        TF_PREEMPT_DIR_OVERRIDE, TF_PREEMPT_DIR, AIP_CHECKPOINT_DIR: see `resolve_directory`.
+    """
+    override = environ.get(OVERRIDE)
+    if override and directory is not None:
+        return f"{OVERRIDE}={override} is used in place of the program's directory {directory}."
+    if directory is not None and str(directory):
+        return None
+    name = next((name for name in (OVERRIDE, *DEFAULTS) if environ.get(name)), None)
+    return f"Checkpoints go to {environ[name]} (from {name})." if name else None
 
 
 def _absolute(path: str) -> str:

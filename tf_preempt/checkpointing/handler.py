@@ -19,7 +19,7 @@ from tf_preempt.checkpointing.arguments import (
 from tf_preempt.checkpointing.cadence import Cadence, SaveEvery
 from tf_preempt.checkpointing.cluster import check_not_alone_of_several, cluster_of_resolver
 from tf_preempt.checkpointing.committer import Committer
-from tf_preempt.checkpointing.directory import resolve_directory
+from tf_preempt.checkpointing.directory import directory_news, resolve_directory
 from tf_preempt.checkpointing.iterator_state import set_position, take_position
 from tf_preempt.checkpointing.random_state import set_random_state, take_random_state
 from tf_preempt.checkpointing.saving import Snapshot
@@ -58,6 +58,7 @@ class PreemptionCheckpointHandler:
         save_every: as for `tf_preempt.callbacks.PreemptionCheckpoint`, without ``"epoch"``.
         max_to_keep: how many checkpoints stay; None: all, or the manager's limit.
         on_preemption: as for `tf_preempt.callbacks.PreemptionCheckpoint`.
+        verbose: as for `tf_preempt.callbacks.PreemptionCheckpoint`.
         environ: the environment that is read.
 
     Raises:
@@ -68,8 +69,8 @@ class PreemptionCheckpointHandler:
         TfPreemptError: see `TrainingSession.start`: directory or checkpoint are not as they have to be.
 
     Environment:
-        TF_PREEMPT_DIR, AIP_CHECKPOINT_DIR, TF_PREEMPT_DIR_OVERRIDE, TF_PREEMPT_STATUS_FILE: as for
-        `tf_preempt.callbacks.PreemptionCheckpoint`.
+        TF_PREEMPT_DIR, AIP_CHECKPOINT_DIR, TF_PREEMPT_DIR_OVERRIDE, TF_PREEMPT_STATUS_FILE, TF_CONFIG,
+        TF_DETERMINISTIC_OPS: as for `tf_preempt.callbacks.PreemptionCheckpoint`.
 
     References:
         https://www.tensorflow.org/api_docs/python/tf/distribute/experimental/PreemptionCheckpointHandler
@@ -85,6 +86,7 @@ class PreemptionCheckpointHandler:
         save_every: SaveEvery = "auto",
         max_to_keep: int | None = None,
         on_preemption: OnPreemption = None,
+        verbose: int = 1,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         cadence = Cadence.parse(save_every)
@@ -105,6 +107,8 @@ class PreemptionCheckpointHandler:
             cadence=cadence,
             adopt=True,
             raise_on_preemption=raises_on_preemption(on_preemption),
+            verbose=verbose,
+            opening=_opening(checkpoint_or_checkpoint_manager, checkpoint_dir, environ),
             environ=environ,
         )
         self._steps = 0
@@ -343,6 +347,12 @@ def _checkpoint_and_committer(
     path = resolve_directory(directory, environ)
     manager = tf.train.CheckpointManager(checkpoint, path, max_to_keep=None, checkpoint_name=name)
     return checkpoint, Committer(manager, max_to_keep=max_to_keep, variables=[], name=name)
+
+
+def _opening(given: Any, directory: str | os.PathLike[str] | None, environ: Mapping[str, str]) -> str | None:
+    """What to tell the user of a directory that the environment has chosen."""
+    managers = given.directory if isinstance(given, tf.train.CheckpointManager) else None
+    return directory_news(managers or directory, environ)
 
 
 def _sync_on_read_parts(checkpoint: Any) -> dict[str, Any]:

@@ -24,10 +24,12 @@ from tf_preempt.checkpointing.asking import Asking
 from tf_preempt.checkpointing.cadence import Cadence
 from tf_preempt.checkpointing.commit_thread import CommitThread, PendingCommit
 from tf_preempt.checkpointing.committer import Committer
+from tf_preempt.checkpointing.determinism import warn_if_ops_may_differ
 from tf_preempt.checkpointing.directory import DirectoryClaim
 from tf_preempt.checkpointing.key_value import CoordinationServiceStore, KeyValueStore, LocalStore
 from tf_preempt.checkpointing.leaving import Leaving, gist
 from tf_preempt.checkpointing.manifest import Manifest
+from tf_preempt.checkpointing.news import say
 from tf_preempt.checkpointing.saving import Saver, Snapshot
 from tf_preempt.checkpointing.startup import Cluster, Plan, begin_together, first_problem
 from tf_preempt.checkpointing.worker_part import WorkerPart, part_name, read_part
@@ -62,6 +64,8 @@ class SessionOptions:
         adopt: begin with TensorFlow's newest checkpoint in a directory that has no manifest.
         raise_on_preemption: raise `errors.Preempted` after the save in place of leaving the process.
         commit_timeout_s: how long a leaving worker waits for the commit, in seconds.
+        verbose: 1: the chief says what it begins with and what it has restored; 0: only the log knows.
+        opening: a line with which the chief begins, such as where the directory comes from.
         is_active: says whether training goes on; asked when a notice comes, in another thread.
         environ: the environment (Slurm, Kubernetes, ... and ``TF_PREEMPT_STATUS_FILE``).
     """
@@ -72,6 +76,8 @@ class SessionOptions:
     adopt: bool = False
     raise_on_preemption: bool = False
     commit_timeout_s: float = 120.0
+    verbose: int = 1
+    opening: str | None = None
     is_active: Callable[[], bool] = lambda: True
     environ: Mapping[str, str] = dataclasses.field(default_factory=lambda: os.environ)
 
@@ -158,6 +164,9 @@ class TrainingSession:
         """
         self._claim = DirectoryClaim(self._committer.directory)
         try:
+            warn_if_ops_may_differ()
+            if self._options.opening:
+                self._say(self._options.opening)
             return self._start_together()
         except errors.WorkerLostError as error:
             self._leave_without(error)
@@ -222,10 +231,9 @@ class TrainingSession:
     def _begin_afresh(self, plan: Plan) -> None:
         if plan.adopt and self._options.adopt:
             self._committer.restore_variables(self._checkpoint, plan.adopt)
-            _log.info(
-                "%s holds TensorFlow checkpoints without manifests: %s is adopted. Steps count from 0.",
-                self._committer.directory,
-                plan.adopt,
+            self._say(
+                f"{self._committer.directory} holds TensorFlow checkpoints without manifests: {plan.adopt} "
+                "is adopted. Steps count from 0."
             )
         self._write_status(reason="start")
 
@@ -257,7 +265,14 @@ class TrainingSession:
             phase=manifest.resume.get("phase"),
             step_in_epoch=manifest.resume.get("step"),
         )
-        _log.info("Restored step %d from %s/%s.", manifest.step, self._committer.directory, manifest.prefix)
+        self._say(f"Restored step {manifest.step} from {self._committer.directory}/{manifest.prefix}.")
+
+    def _say(self, message: str) -> None:
+        """Tells the user good news, on one worker of all."""
+        if self._cluster.is_chief and self._options.verbose:
+            say(message)
+        else:
+            _log.info("%s", message)
 
     def finish(self, capture: Callable[[], Snapshot] | None) -> None:
         """Ends the training: the last commit is made, and no worker closes before it exists.
