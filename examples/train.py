@@ -1,13 +1,18 @@
 """Trains a small network on handwritten digits; start it any way you like, stop it whenever you like.
 
-    python examples/train.py runs/digits
-    tf-preempt launch --workers 2 -- python examples/train.py runs/digits
-    tf-preempt run -- tf-preempt launch --workers 2 -- python examples/train.py runs/digits
+    . .venv/bin/activate
+    python examples/train.py
+    tf-preempt launch --workers 2 -- python examples/train.py
+    tf-preempt run -- tf-preempt launch --workers 2 -- python examples/train.py
 
-Needs scikit-learn for the images: pip install 'tf-preempt[demo]'.
+Checkpoints go to runs/digits, or to the directory that is given as an argument; each of the three commands
+needs one of its own, as a training with two workers cannot be resumed with one.
+
+Needs scikit-learn for the images, which `make setup` has installed; elsewhere: pip install '.[demo]' in the
+checkout.
 """
 
-import sys
+import argparse
 
 import keras
 import tensorflow as tf
@@ -15,9 +20,15 @@ from sklearn.datasets import load_digits
 
 import tf_preempt
 
+parser = argparse.ArgumentParser(description="Trains a small network on handwritten digits.")
+parser.add_argument("directory", nargs="?", default="runs/digits", help="for checkpoints (%(default)s)")
+parser.add_argument("--epochs", type=int, default=5, help="how many (%(default)s)")
+options = parser.parse_args()
+
 keras.utils.set_random_seed(1)  # the same first weights and the same order on all workers
+tf.config.experimental.enable_op_determinism()
 resolver = tf_preempt.cluster_resolvers.auto()
-strategy = tf_preempt.strategies.MultiWorkerMirroredStrategy(resolver)
+strategy = tf_preempt.strategies.MultiWorkerMirroredStrategy(resolver)  # before any tensor and any data set
 
 images, labels = load_digits(return_X_y=True)
 images = images.reshape(-1, 8, 8, 1).astype("float32") / 16
@@ -40,7 +51,7 @@ with strategy.scope():
 model.fit(
     train,
     validation_data=test,
-    epochs=5,
+    epochs=options.epochs,
     verbose=2 if resolver.task_id in (None, 0) else 0,
-    callbacks=[tf_preempt.callbacks.PreemptionCheckpoint(sys.argv[1], save_every="epoch")],
+    callbacks=[tf_preempt.callbacks.PreemptionCheckpoint(options.directory, save_every="epoch")],
 )

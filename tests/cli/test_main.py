@@ -49,6 +49,7 @@ def test_help_of_a_verb_has_its_options_and_an_example(cli, verb):
     assert result.rc == 0
     assert "--stop-timeout S" in result.stdout
     assert f"Example: tf-preempt {verb} " in result.stdout
+    assert "The exit status is that of " in result.stdout
 
 
 MODULES_AFTER = """

@@ -32,7 +32,7 @@ history bit for bit.  It takes a minute or two, runs on the CPU, and needs no ne
 
 The exit status is 0 if all is bit-identical and no step was run twice after a SIGTERM, else 1.
 
-Needs: pip install 'tf-preempt[demo]'
+Needs: pip install '.[demo]' in the checkout
 
 Example: tf-preempt demo --workers 2 --epochs 3
 """

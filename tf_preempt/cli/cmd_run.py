@@ -12,7 +12,12 @@ TAKES_COMMAND = True
 HELP = """\
 Starts a program, and starts it again when its exit status asks for that (42, 143 and others that platforms
 use; never after an error of its own).  Between restarts it waits, the longer the more often nothing was
-achieved.  SIGTERM and Ctrl-C are passed on; when the program has saved and left, it is not started again.
+achieved.  SIGTERM and Ctrl-C are passed on; when the program has left, it is not started again.  On SIGTERM a
+program that uses tf_preempt saves before it leaves, on Ctrl-C it does not.
+
+The exit status is that of the program's last life (128 + N if signal N ended it), also when the restarts are
+used up or a signal told this command to end; 1 if the program made no progress; 2 for wrong options; 126 or
+127 if it cannot be started; 130 after Ctrl-C between two lives.
 
 Example: tf-preempt run --max-restarts 20 -- tf-preempt launch --workers 2 -- python train.py
 """
@@ -33,7 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=argument_types.count(1),
         default=policy.max_no_progress,
         metavar="N",
-        help="give up after so many lives in a row that committed nothing (default %(default)s)",
+        help="give up after so many lives in a row that committed nothing (default %(default)s); only for "
+        "programs that use tf_preempt: others do not tell how far they are",
     )
     parser.add_argument(
         "--backoff-initial",

@@ -46,7 +46,7 @@ def test_missing_packages_are_named_with_the_cure(start_script):
     ).wait(30)
     assert result.rc == 1
     assert "the demo needs scikit-learn" in result.stderr
-    assert "pip install 'tf-preempt[demo]'" in result.stderr
+    assert "HINT: pip install '.[demo]' in the checkout" in result.stderr
 
 
 def test_help_does_not_import_tensorflow(start_script):

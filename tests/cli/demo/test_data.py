@@ -65,7 +65,7 @@ def test_data_set_counts_as_there_when_its_info_is(tmp_path):
 def test_missing_package_is_named_with_the_line_that_installs_it(module, package):
     with pytest.raises(LaunchError, match=f"needs {package}, ") as caught:
         data.check_extras(lambda name: None if name == module else object())
-    assert "pip install 'tf-preempt[demo]'" in str(caught.value)
+    assert "HINT: pip install '.[demo]' in the checkout" in str(caught.value)
 
 
 def test_nothing_is_missing_here():

@@ -46,7 +46,7 @@ def check_extras(find: Callable[[str], object | None] = importlib.util.find_spec
     if missing:
         raise LaunchError(
             f"the demo needs {' and '.join(missing)}, which this Python ({sys.executable}) does not have.",
-            hint="pip install 'tf-preempt[demo]'",
+            hint="pip install '.[demo]' in the checkout of tf_preempt",
         )
 
 
