@@ -44,6 +44,9 @@ from tf_preempt.strategies._tf_internals.iterators import (
     serialize_iterator,
     shuffles_in_state,
 )
+from tf_preempt.strategies._tf_internals.restarts import (
+    restart_iterator,
+)
 from tf_preempt.strategies._tf_internals.variables import (
     is_sync_on_read,
     local_values,
@@ -68,6 +71,7 @@ __all__ = [
     "owned_iterators",
     "serialize_iterator",
     "shuffles_in_state",
+    "restart_iterator",
     "is_sync_on_read",
     "local_values",
     "per_replica_values",
