@@ -149,6 +149,9 @@ def test_a_name_that_is_gone_is_named_with_the_version(
 
 def test_a_module_that_is_gone_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tensorflow.python.eager.context", None)
+    monkeypatch.setattr(
+        _tf_internals.coordination, "private_module", _tf_internals.access.private_module.__wrapped__
+    )
     with pytest.raises(errors.InternalsChangedError, match=r"tensorflow\.python\.eager\.context"):
         _tf_internals.collectives_configured()
 

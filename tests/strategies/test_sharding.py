@@ -105,8 +105,8 @@ def test_data_set_that_is_not_batched_is_refused(two_workers: Any, worker: int) 
     assert "HINT: call dataset.batch" in refused
 
 
-def test_two_replicas_in_one_process_keep_tensorflow_s_iterator(without_cluster: dict[str, Any]) -> None:
-    assert "OwnedMultiDeviceIterator" in without_cluster["two replicas"]["saveable"]
+def test_two_replicas_in_one_process_are_saveable(without_cluster: dict[str, Any]) -> None:
+    assert without_cluster["two replicas"]["saveable"] == "no error"
 
 
 def facts(

@@ -1,18 +1,31 @@
-"""How a data set is divided over workers, in a way whose position can be saved.
+"""Distributed data sets whose position can be saved with a checkpoint.
 
-TensorFlow's own distributed iterator copies batches to devices ahead of time, through an iterator that has no
-state to save.  With one replica per worker there is another: an ordinary ``tf.data`` iterator on the host.
-Shards and batches are cut in the same place for both.
+TensorFlow's own distributed iterator copies batches to devices ahead of time, through an iterator that has
+no state to save.  Ours is an ordinary ``tf.data`` iterator on the host, for one or several replicas.  On
+accelerators it copies a batch when it is used; so there, TensorFlow's own is kept until somebody has said
+that there will be checkpoints.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 from tf_preempt import errors
 from tf_preempt.strategies import _tf_internals, sharding
+
+_PER_REPLICA = tf.distribute.InputReplicationMode.PER_REPLICA
+
+
+class _Expected:
+    checkpoints = False
+
+
+def expect_checkpoints() -> None:
+    """Says that positions in data sets distributed from now on will be saved, in this process."""
+    _Expected.checkpoints = True
 
 
 class ResumableInputMixin:
@@ -25,7 +38,9 @@ class ResumableInputMixin:
 
         Beyond TensorFlow's method:
 
-        * With one replica per worker and no `options`, the position of the iterators can be saved.
+        * Without `options`, the position of the iterators can be saved: on CPUs always, on accelerators if a
+          `PreemptionCheckpoint` or `PreemptionCheckpointHandler` was made before.
+        * Batches whose size can vary hold the number of rows of all replicas, which `run` needs.
         * With policy AUTO and fewer files than workers, elements are sharded instead of files (TensorFlow
           fails on one worker and trains the others on zeros); one warning says so.
         * An unseeded shuffle under sharding by elements is warned of once: workers' data would overlap.
@@ -46,14 +61,67 @@ class ResumableInputMixin:
         """
         replicas_here = len(self.extended.worker_devices)  # type: ignore[attr-defined]
         workers = self.num_replicas_in_sync // replicas_here  # type: ignore[attr-defined]
-        if isinstance(dataset, tf.data.Dataset) and tf.executing_eagerly():
-            if workers * replicas_here > 1:
-                _check_batched(dataset)
-            if workers > 1:
-                dataset = sharding.with_working_shards(dataset, workers)
-            if options is None and replicas_here == 1:
-                return _tf_internals.distributed_dataset(self, dataset, _saveable_options())
-        return super().experimental_distribute_dataset(dataset, options)  # type: ignore[misc]
+        by_tensorflow = options is not None and options.experimental_replication_mode == _PER_REPLICA
+        if by_tensorflow or not isinstance(dataset, tf.data.Dataset) or not tf.executing_eagerly():
+            return super().experimental_distribute_dataset(dataset, options)  # type: ignore[misc]
+        if workers * replicas_here > 1:
+            _check_batched(dataset)
+        if workers > 1:
+            dataset = sharding.with_working_shards(dataset, workers)
+        return _tf_internals.distributed_dataset(self, dataset, options, on_host=self._on_host(options))
+
+    def distribute_datasets_from_function(
+        self,
+        dataset_fn: Callable[[tf.distribute.InputContext], tf.data.Dataset],
+        options: tf.distribute.InputOptions | None = None,
+    ) -> Any:
+        """A distributed data set of what a function gives, without sharding or splitting by the strategy.
+
+        Beyond TensorFlow's method, positions can be saved and batches are counted, as for
+        `experimental_distribute_dataset`.
+
+        Args:
+            dataset_fn: called once on each worker, with a ``tf.distribute.InputContext``; gives a data set
+                batched by the **per-replica** batch size.  Each replica of the worker draws a batch of its
+                own in each step.
+            options: as for `experimental_distribute_dataset`.
+
+        Returns:
+            A ``tf.distribute.DistributedDataset``.
+
+        Raises:
+            ConfigError: `dataset_fn` does not give a ``tf.data.Dataset``.
+            InternalsChangedError: TensorFlow's private names have changed.
+        """
+        if (options is not None and options.experimental_replication_mode == _PER_REPLICA) or (
+            not tf.executing_eagerly()
+        ):
+            return super().distribute_datasets_from_function(dataset_fn, options)  # type: ignore[misc]
+        return _tf_internals.distributed_from_function(
+            self, _checked(dataset_fn), options, on_host=self._on_host(options)
+        )
+
+    def _on_host(self, options: tf.distribute.InputOptions | None) -> bool:
+        if options is not None:
+            return False
+        devices = self.extended.worker_devices  # type: ignore[attr-defined]
+        only_cpus = all(tf.DeviceSpec.from_string(device).device_type == "CPU" for device in devices)
+        return only_cpus or _Expected.checkpoints
+
+
+def _checked(
+    dataset_fn: Callable[[tf.distribute.InputContext], tf.data.Dataset],
+) -> Callable[[tf.distribute.InputContext], tf.data.Dataset]:
+    def checked(context: tf.distribute.InputContext) -> tf.data.Dataset:
+        found = dataset_fn(context)
+        if not isinstance(found, tf.data.Dataset):
+            raise errors.ConfigError(
+                f"dataset_fn returned {found!r} ({type(found).__name__}): expected a tf.data.Dataset.",
+                hint="return a data set that is batched by context.get_per_replica_batch_size(global size).",
+            )
+        return found
+
+    return checked
 
 
 def _check_batched(dataset: tf.data.Dataset) -> None:
@@ -65,11 +133,3 @@ def _check_batched(dataset: tf.data.Dataset) -> None:
             "the replicas along their first axis.",
             hint="call dataset.batch with the global batch size before the data set is distributed.",
         )
-
-
-def _saveable_options() -> tf.distribute.InputOptions:
-    """The options under which a distributed iterator holds an ordinary ``tf.data`` iterator."""
-    return tf.distribute.InputOptions(
-        experimental_fetch_to_device=False,
-        experimental_replication_mode=tf.distribute.InputReplicationMode.PER_REPLICA,
-    )

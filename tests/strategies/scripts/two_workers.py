@@ -87,7 +87,7 @@ def read(distribute: Callable[[tf.data.Dataset], Any], make: Callable[[], tf.dat
     return {
         "batches": batches(distributed),
         "cardinality": int(distributed.cardinality),
-        "spec": str(distributed.element_spec),
+        "spec": str(distributed.element_spec).replace("CountedPerReplicaSpec", "PerReplicaSpec"),
     }
 
 

@@ -8,11 +8,14 @@ Private names used:
 
 * ``tensorflow.python.eager.context``: key-value calls of the coordination service, state of the collectives.
   Only the key-value calls: barriers and task states hold the GIL while they wait.
-* ``tensorflow.python.distribute``: ``input_lib.DistributedDataset`` (the public way refuses the options that
-  give a saveable iterator), the iterators inside a ``DistributedIterator``, ``DistributedValues.values``.
+* ``tensorflow.python.distribute``: the classes of distributed data sets, iterators and per-replica values,
+  which are extended (the public way refuses options that give a saveable iterator), and the launchers of
+  collectives, which are given other instance keys.
+* ``tf.function``: with which options one was made.
 * ``tensorflow.python.framework.config``: whether op determinism is on; the public module can only turn it on.
 * ``tf.data``: an iterator's resource, a data set's inputs, functions, file names and seeds.
-* Keras 3: ``Variable._value``, the ``tf.Variable`` behind a Keras variable.
+* Keras 3: ``Variable._value``, the ``tf.Variable`` behind a Keras variable; the name of the method in which
+  it learns the shapes and dtypes of its input.
 """
 
 from __future__ import annotations
@@ -20,16 +23,26 @@ from __future__ import annotations
 from tf_preempt.strategies._tf_internals.checkpoints import (
     manager_settings,
 )
+from tf_preempt.strategies._tf_internals.collectives import (
+    count_instances_in_graph,
+)
 from tf_preempt.strategies._tf_internals.coordination import (
     collectives_configured,
     coordination_get,
     coordination_set,
 )
+from tf_preempt.strategies._tf_internals.counted import (
+    counted_types,
+    counted_value,
+    rows_of,
+    rows_per_replica,
+    spec_with_total,
+    with_total,
+)
 from tf_preempt.strategies._tf_internals.datasets import (
     dataset_file_names,
     dataset_function_ops,
     dataset_inputs,
-    distributed_dataset,
     is_unseeded,
     reshuffles,
     undistributed,
@@ -38,11 +51,23 @@ from tf_preempt.strategies._tf_internals.datasets import (
 from tf_preempt.strategies._tf_internals.determinism import (
     op_determinism_is_on,
 )
+from tf_preempt.strategies._tf_internals.distributed_input import (
+    distributed_dataset,
+    distributed_from_function,
+)
+from tf_preempt.strategies._tf_internals.functions import (
+    is_reachable,
+    is_tf_function,
+    rewrapped_tf_function,
+)
 from tf_preempt.strategies._tf_internals.iterators import (
     deserialize_iterator,
     owned_iterators,
     serialize_iterator,
     shuffles_in_state,
+)
+from tf_preempt.strategies._tf_internals.keras_build import (
+    called_by_keras_build,
 )
 from tf_preempt.strategies._tf_internals.restarts import (
     restart_iterator,
@@ -55,22 +80,34 @@ from tf_preempt.strategies._tf_internals.variables import (
 
 __all__ = [
     "manager_settings",
+    "count_instances_in_graph",
     "collectives_configured",
     "coordination_get",
     "coordination_set",
+    "counted_types",
+    "counted_value",
+    "rows_of",
+    "rows_per_replica",
+    "spec_with_total",
+    "with_total",
     "dataset_file_names",
     "dataset_function_ops",
     "dataset_inputs",
-    "distributed_dataset",
     "is_unseeded",
     "reshuffles",
     "undistributed",
     "walk_dataset",
-    "deserialize_iterator",
     "op_determinism_is_on",
+    "distributed_dataset",
+    "distributed_from_function",
+    "is_reachable",
+    "is_tf_function",
+    "rewrapped_tf_function",
+    "deserialize_iterator",
     "owned_iterators",
     "serialize_iterator",
     "shuffles_in_state",
+    "called_by_keras_build",
     "restart_iterator",
     "is_sync_on_read",
     "local_values",

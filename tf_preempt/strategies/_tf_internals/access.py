@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from typing import Any
 
@@ -30,6 +31,7 @@ def attribute(owner: Any, name: str, owner_name: str) -> Any:
         raise gone(f"{owner_name}.{name}") from None
 
 
+@functools.cache  # AutoGraph does not look into cached functions, and would stumble over imports
 def private_module(name: str) -> Any:
     """A module of TensorFlow that is not public.
 

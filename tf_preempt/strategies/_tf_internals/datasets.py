@@ -7,36 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_preempt.strategies._tf_internals.access import attribute, private_module
-
-
-def distributed_dataset(strategy: Any, dataset: tf.data.Dataset, options: tf.distribute.InputOptions) -> Any:
-    """What ``strategy.experimental_distribute_dataset(dataset, options)`` gives, with any options.
-
-    The public method refuses ``PER_REPLICA`` for a data set, though the class behind it serves it: shards and
-    batches are cut before the options have a say.
-
-    Args:
-        strategy: a multi-worker mirrored strategy.
-        dataset: batched by the global batch size.
-        options: passed on to the iterators.
-
-    Raises:
-        ValueError: `dataset` is not batched (TensorFlow's own error).
-        InternalsChangedError: TensorFlow's private names have changed.
-    """
-    input_lib = private_module("tensorflow.python.distribute.input_lib")
-    extended = strategy.extended
-    input_workers = attribute(extended, "_input_workers_with_options", "StrategyExtended")
-    input_context = attribute(extended, "_make_input_context", "StrategyExtended")
-    return attribute(input_lib, "DistributedDataset", "input_lib")(
-        input_workers(options),
-        strategy,
-        dataset,
-        num_replicas_in_sync=strategy.num_replicas_in_sync,
-        input_context=input_context(),
-        options=options,
-    )
+from tf_preempt.strategies._tf_internals.access import attribute
 
 
 def dataset_inputs(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:

@@ -1,0 +1,61 @@
+"""Instance keys of collectives that hold in loops and branches.
+
+Each collective of a group needs a number that is the same on all workers and used once.  TensorFlow takes it
+when a function is called from Python, as a captured value; inside a branch or a loop that calls another
+``tf.function`` nobody feeds it, and the step fails.  ``model.fit`` with ``steps_per_execution`` is such a
+loop.  A variable on the host that counts gives the same numbers from inside any graph: TensorFlow keeps ops
+on one variable in the order in which they were traced, on all workers alike.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tf_preempt.strategies._tf_internals.access import attribute, private_module
+
+# Far from TensorFlow's own numbers, which count from 100 and are still used in functions that XLA compiles:
+# there, a variable on the host could not be read from an accelerator.
+_FIRST_KEY = 2**30
+
+
+def count_instances_in_graph(strategy: Any) -> None:
+    """Makes the collectives of one strategy number themselves; call it right after the construction.
+
+    Args:
+        strategy: a mirrored strategy; without collectives, nothing is done.
+
+    Raises:
+        InternalsChangedError: TensorFlow's private names have changed.
+    """
+    names = ("_cross_device_ops", "_host_cross_device_ops", "_collective_ops")
+    users = {id(user): user for name in names if (user := getattr(strategy.extended, name, None)) is not None}
+    for user in users.values():
+        for launcher in getattr(user, "_launchers", ()):
+            _count(launcher)
+
+
+def _count(launcher: Any) -> None:
+    if not attribute(launcher, "_use_unique_instance_key", "CollectiveReplicaLauncher")():
+        return
+    key_of_tensorflow = attribute(launcher, "_next_instance_key", "CollectiveReplicaLauncher")
+    with tf.init_scope(), tf.device("CPU:0"):
+        # int64, as int32 variables live on the host or on the device depending on the kernel.
+        counter = tf.Variable(_FIRST_KEY, dtype=tf.int64, trainable=False, name="collective_instance")
+
+    def next_instance_key() -> Any:
+        if _compiled_by_xla():
+            return key_of_tensorflow()
+        with tf.device("CPU:0"):
+            return tf.cast(counter.assign_add(1), tf.int32)
+
+    launcher._next_instance_key = next_instance_key
+
+
+def _compiled_by_xla() -> bool:
+    if tf.executing_eagerly():
+        return False
+    module = private_module("tensorflow.python.ops.control_flow_util")
+    in_xla = attribute(module, "GraphOrParentsInXlaContext", "control_flow_util")
+    return bool(in_xla(tf.compat.v1.get_default_graph()))

@@ -1,0 +1,151 @@
+"""Per-replica values that know how many rows all replicas have together, wherever they are passed.
+
+TensorFlow's iterators ask in every step whether any replica has data left.  The number of rows travels in the
+same reduction, and from there with the batch: through ``tf.function``, ``tf.cond`` and ``tf.while_loop``, as
+one more component of its first value.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from typing import Any
+
+import tensorflow as tf
+
+from tf_preempt.strategies._tf_internals.access import attribute, private_module
+
+_log = logging.getLogger("tf_preempt")
+
+
+@functools.cache
+def counted_types() -> tuple[type, type]:
+    """The class of counted per-replica values, and that of their type specifications.
+
+    Raises:
+        InternalsChangedError: TensorFlow's private names have changed.
+    """
+    module = private_module("tensorflow.python.distribute.values")
+    per_replica = attribute(module, "PerReplica", "values")
+    per_replica_spec = attribute(module, "PerReplicaSpec", "values")
+    total_spec = tf.TensorSpec([], tf.int64)
+
+    class CountedPerReplica(per_replica):  # type: ignore[misc, valid-type]
+        """A ``PerReplica`` with the number of rows of all replicas together, ``total``: a scalar, int64."""
+
+        def __init__(self, values: Any, total: Any) -> None:
+            super().__init__(values)
+            self.total = total
+
+        @property
+        def _type_spec(self) -> Any:
+            return CountedPerReplicaSpec(*super()._type_spec._component_specs)
+
+    class CountedPerReplicaSpec(per_replica_spec):  # type: ignore[misc, valid-type]
+        @property
+        def value_type(self) -> type:
+            return CountedPerReplica
+
+        @property
+        def _component_specs(self) -> Any:
+            return (*super()._component_specs, total_spec)
+
+        def _to_components(self, value: Any) -> Any:
+            return (*super()._to_components(value), value.total)
+
+        def _from_components(self, components: Any) -> Any:
+            *values, total = components
+            return CountedPerReplica(tuple(values), total)
+
+        def is_subtype_of(self, other: Any) -> bool:
+            """Whoever asks for per-replica values may be given counted ones."""
+            if type(other) is per_replica_spec:
+                _warn_that_total_is_lost()
+                return bool(per_replica_spec(*super()._component_specs).is_subtype_of(other))
+            return bool(super().is_subtype_of(other))
+
+    return CountedPerReplica, CountedPerReplicaSpec
+
+
+@functools.cache
+def _warn_that_total_is_lost() -> None:
+    _log.warning(
+        "a distributed batch is passed to a tf.function that was given another type specification or was "
+        "traced with values of another origin: the last, smaller batch of a data set is weighted by replicas "
+        "there, not by rows.\nHINT: take the input signature from the distributed data set's element_spec."
+    )
+
+
+def with_total(batch: Any, total: tf.Tensor) -> Any:
+    """`batch` again, its first value holding the number of rows; a batch without per-replica values as it is.
+
+    Args:
+        batch: a nest of per-replica values.
+        total: rows of all replicas together, a scalar of dtype int64.
+
+    Raises:
+        InternalsChangedError: TensorFlow's private names have changed.
+    """
+    counted, _ = counted_types()
+    leaves = tf.nest.flatten(batch)
+    first = next((index for index, leaf in enumerate(leaves) if _is_per_replica(leaf)), None)
+    if first is None:
+        return batch
+    leaves[first] = counted(leaves[first].values, total)
+    return tf.nest.pack_sequence_as(batch, leaves)
+
+
+def spec_with_total(spec: Any) -> Any:
+    """The type specification of ``with_total(batch, total)``, given that of `batch`.
+
+    Raises:
+        InternalsChangedError: TensorFlow's private names have changed.
+    """
+    plain = attribute(private_module("tensorflow.python.distribute.values"), "PerReplicaSpec", "values")
+    _, counted = counted_types()
+    leaves = tf.nest.flatten(spec)
+    first = next((index for index, leaf in enumerate(leaves) if isinstance(leaf, plain)), None)
+    if first is None:
+        return spec
+    leaves[first] = counted(*leaves[first]._component_specs)
+    return tf.nest.pack_sequence_as(spec, leaves)
+
+
+@tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+def counted_value(arguments: Any) -> Any | None:
+    """The first counted value in a nest of arguments; None if there is none.
+
+    Raises:
+        InternalsChangedError: TensorFlow's private names have changed.
+    """
+    counted, _ = counted_types()
+    return next((leaf for leaf in tf.nest.flatten(arguments) if isinstance(leaf, counted)), None)
+
+
+def rows_of(value: Any) -> tf.Tensor:
+    """The size of the first axis of one replica's value: a scalar of dtype int64.
+
+    Args:
+        value: a dense, ragged or sparse tensor of rank 1 or more.
+    """
+    if isinstance(value, tf.RaggedTensor):
+        return tf.cast(value.nrows(), tf.int64)
+    if isinstance(value, tf.SparseTensor):
+        return value.dense_shape[0]
+    return tf.shape(value, out_type=tf.int64)[0]
+
+
+def _is_per_replica(leaf: Any) -> bool:
+    module = private_module("tensorflow.python.distribute.values")
+    return isinstance(leaf, attribute(module, "PerReplica", "values"))
+
+
+@tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+def rows_per_replica(counted: Any) -> Any:
+    """Rows of each replica that this process feeds, as a per-replica value: scalars of dtype int64.
+
+    Raises:
+        InternalsChangedError: TensorFlow's private names have changed.
+    """
+    module = private_module("tensorflow.python.distribute.values")
+    return attribute(module, "PerReplica", "values")(tuple(rows_of(value) for value in counted.values))

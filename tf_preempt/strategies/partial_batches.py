@@ -1,0 +1,267 @@
+"""Batches that do not divide evenly, weighted as one process would weigh them.
+
+Each replica takes the mean of the loss over its own rows, and divides by the number of replicas.  That is the
+mean over the global batch only if all replicas have the same number of rows.  In the last batch of a data set
+they often do not: a replica with one row then counts as much as one with four.
+
+The batches of this package's distributed data sets know how many rows all replicas have together.  While
+`run` runs a replica function on such a batch, ``strategy.num_replicas_in_sync`` is N / n there, where n is
+the number of rows on the replica and N that on all.  So a mean over n rows, divided by it and summed over
+replicas, is the mean over N rows.  For equal parts it is the number of replicas, as ever.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_preempt.strategies import _tf_internals
+
+_log = logging.getLogger("tf_preempt")
+
+# Stands for N / n where a replica has no rows: whatever is divided by it does not count.  Finite in float32,
+# because a loss of 0 is multiplied by it.
+_NO_ROWS = 1e30
+
+
+class PartialBatchMixin:
+    """Makes ``run`` of a ``tf.distribute.Strategy`` weigh replicas by their rows; put it before the class."""
+
+    def run(
+        self,
+        fn: Callable[..., Any],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        options: tf.distribute.RunOptions | None = None,
+    ) -> Any:
+        """Runs `fn` on each replica, as TensorFlow does.
+
+        If an argument holds a batch from a distributed data set of this strategy whose size can vary, `fn`
+        sees ``num_replicas_in_sync`` as N / n: rows on all replicas by rows on its own.  What is divided by
+        it and summed over replicas is weighted by rows: Keras's losses, ``tf.nn.compute_average_loss``,
+        ``tf.nn.scale_regularization_loss``, and ``loss / strategy.num_replicas_in_sync``.  Compared with a
+        number, multiplied by a Python number or used as an index, it is the number of replicas.
+
+        Args:
+            fn: the replica function; may be a ``tf.function``.
+            args: positional arguments; distributed values are given to each replica as its own.
+            kwargs: keyword arguments, likewise.
+            options: ``tf.distribute.RunOptions``.
+
+        Returns:
+            What `fn` returned, as per-replica values where replicas can differ.
+
+        Raises:
+            ValueError: `args` is no list or tuple (TensorFlow's own error).
+        """
+        plain_run = super().run  # type: ignore[misc]
+        counted = _tf_internals.counted_value((args, kwargs))
+        if counted is None or not isinstance(args, list | tuple):
+            return plain_run(fn, args=args, kwargs=kwargs, options=options)
+        weighted = _weighted(fn)
+        if weighted is None:
+            return plain_run(fn, args=args, kwargs=kwargs, options=options)
+        rows = _tf_internals.rows_per_replica(counted)
+        return plain_run(weighted, args=(self, rows, counted.total, *args), kwargs=kwargs, options=options)
+
+    @property
+    def num_replicas_in_sync(self) -> Any:
+        """How many replicas train together; as `run` says in a replica function that is given a batch."""
+        number = super().num_replicas_in_sync  # type: ignore[misc]
+        share = _current.share
+        if share is None or share.strategy is not self or tf.distribute.in_cross_replica_context():
+            return number
+        return ReplicaCount(number, share)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Share:
+    """One replica's part in a batch.
+
+    Args:
+        strategy: the strategy that runs the replica function.
+        rows: rows on this replica, a scalar of dtype int64.
+        total: rows on all replicas, a scalar of dtype int64.
+    """
+
+    strategy: Any
+    rows: tf.Tensor
+    total: tf.Tensor
+
+
+class _Current(threading.local):
+    share: Share | None = None
+
+
+_current = _Current()
+
+
+@contextlib.contextmanager
+def _as_current(share: Share) -> Iterator[None]:
+    outer, _current.share = _current.share, share
+    try:
+        yield
+    finally:
+        _current.share = outer
+
+
+def _with_share(fn: Callable[..., Any]) -> Callable[..., Any]:
+    # Without functools.wraps: AutoGraph would read the source of what is wrapped instead.
+    def with_share(strategy: Any, rows: Any, total: Any, *args: Any, **kwargs: Any) -> Any:
+        with _as_current(Share(strategy=strategy, rows=rows, total=total)):
+            return fn(*args, **kwargs)
+
+    return with_share
+
+
+_wrapped_functions: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+
+def _weighted(fn: Callable[..., Any]) -> Callable[..., Any] | None:
+    """`fn` with three more arguments in front: strategy, rows here, rows everywhere.
+
+    A ``tf.function`` becomes another one: rows must be its arguments, for what it captured from outside would
+    keep its first value.  None if that cannot be done.
+    """
+    if not _tf_internals.is_tf_function(fn):
+        return _with_share(fn)
+    if fn not in _wrapped_functions:
+        _wrapped_functions[fn] = _tf_internals.rewrapped_tf_function(fn, _with_share)
+    found: Callable[..., Any] | None = _wrapped_functions[fn]
+    return found
+
+
+class ReplicaCount:
+    """``num_replicas_in_sync`` in a replica function: what a replica's mean is divided by, to be summed.
+
+    As a floating-point tensor, or as a divisor, it is N / n.  Multiplied with an integer tensor (a replica's
+    number of rows), the result is exact.  To everything else it is the number of replicas.
+
+    Args:
+        number: the number of replicas.
+        share: the replica's part in the batch.
+    """
+
+    def __init__(self, number: int, share: Share) -> None:
+        self._number = number
+        self._share = share
+
+    def __tf_tensor__(self, dtype: Any = None, name: str | None = None) -> tf.Tensor:
+        if dtype is not None and not tf.as_dtype(dtype).is_floating:
+            # Tensor's operators then ask this class, which knows how to multiply integers.
+            raise TypeError(f"num_replicas_in_sync cannot be a {tf.as_dtype(dtype).name} here")
+        wanted = tf.float64 if dtype is None else tf.as_dtype(dtype)
+        if not self._is_reachable():
+            return tf.constant(self._number, wanted, name=name)
+        rows, total = (tf.cast(count, tf.float64) for count in (self._share.rows, self._share.total))
+        quotient = tf.where(rows > 0, total / tf.maximum(rows, 1), tf.constant(_NO_ROWS, tf.float64))
+        return tf.cast(quotient, wanted, name=name)
+
+    def _is_reachable(self) -> bool:
+        reachable = _tf_internals.is_reachable(self._share.rows)
+        if not reachable:
+            _warn_once(_NESTED)
+        return reachable
+
+    def _fraction(self, dtype: Any) -> tf.Tensor:
+        """n / N."""
+        rows, total = (tf.cast(count, tf.float64) for count in (self._share.rows, self._share.total))
+        return tf.cast(tf.math.divide_no_nan(rows, total), dtype)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        if not self._is_reachable():
+            return other / self._number
+        if not tf.is_tensor(other):
+            return other * self._fraction(tf.float64)
+        dtype = other.dtype if other.dtype.is_floating else tf.float64
+        return tf.cast(other, dtype) * self._fraction(dtype)
+
+    def __rmul__(self, other: Any) -> Any:
+        if not tf.is_tensor(other):
+            return other * self._number
+        if other.dtype.is_floating:
+            return other * self.__tf_tensor__(other.dtype)
+        if not self._is_reachable():
+            return other * self._number
+        rows, total = (tf.cast(count, other.dtype) for count in (self._share.rows, self._share.total))
+        return tf.math.floordiv(other * total, tf.maximum(rows, 1))
+
+    def __mul__(self, other: Any) -> Any:
+        return self.__rmul__(other)
+
+    def __truediv__(self, other: Any) -> Any:
+        return self._number / other if not tf.is_tensor(other) else self.__tf_tensor__(other.dtype) / other
+
+    def __index__(self) -> int:
+        return self._number
+
+    def __int__(self) -> int:
+        return self._number
+
+    def __float__(self) -> float:
+        return float(self._number)
+
+    def __eq__(self, other: object) -> bool:
+        return self._number == other
+
+    def __lt__(self, other: Any) -> bool:
+        return bool(self._number < other)
+
+    def __le__(self, other: Any) -> bool:
+        return bool(self._number <= other)
+
+    def __gt__(self, other: Any) -> bool:
+        return bool(self._number > other)
+
+    def __ge__(self, other: Any) -> bool:
+        return bool(self._number >= other)
+
+    def __hash__(self) -> int:
+        return hash(self._number)
+
+    def __add__(self, other: Any) -> Any:
+        return self._number + other
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Any:
+        return self._number - other
+
+    def __rsub__(self, other: Any) -> Any:
+        return other - self._number
+
+    def __floordiv__(self, other: Any) -> Any:
+        return self._number // other
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return other // self._number
+
+    def __mod__(self, other: Any) -> Any:
+        return self._number % other
+
+    def __rmod__(self, other: Any) -> Any:
+        return other % self._number
+
+    def __repr__(self) -> str:
+        return repr(self._number)
+
+
+_NESTED = (
+    "strategy.num_replicas_in_sync is read in a tf.function that the replica function calls: the last, "
+    "smaller batch of a data set is weighted by replicas there, not by rows.\nHINT: read it in the function "
+    "that strategy.run is given, or call a plain Python function there."
+)
+_said: set[str] = set()
+
+
+def _warn_once(message: str) -> None:
+    if message not in _said:
+        _said.add(message)
+        _log.warning(message)
