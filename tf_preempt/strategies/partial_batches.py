@@ -22,7 +22,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_preempt.strategies import _tf_internals
+from tf_preempt.strategies import _tf_internals, keras_limits
 
 _log = logging.getLogger("tf_preempt")
 
@@ -65,6 +65,7 @@ class PartialBatchMixin:
         counted = _tf_internals.counted_value((args, kwargs))
         if counted is None or not isinstance(args, list | tuple):
             return plain_run(fn, args=args, kwargs=kwargs, options=options)
+        keras_limits.warn_of_limits(fn)
         weighted = _weighted(fn)
         if weighted is None:
             return plain_run(fn, args=args, kwargs=kwargs, options=options)

@@ -1,0 +1,114 @@
+"""Two replicas, in one process or in two, train like one on the same global batches, whatever their size."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.integration import cluster
+from tf_preempt.strategies import partial_batches
+from tf_preempt.strategies.partial_batches import ReplicaCount, Share
+
+SCRIPT = Path(__file__).parent / "scripts" / "partial_batches.py"
+SETTINGS = ["replicas", "worker-0", "worker-1"]
+
+LOSSES = ["average", "divided", "reciprocal", "of_fixed_global_size"]
+WAYS = [
+    "eager",
+    "in_a_function",
+    "with_a_signature",
+    "of_a_function",
+    "loop_in_a_graph",
+    "optionals_in_a_graph",
+]
+CASES = [f"{way}, {loss}" for way in WAYS for loss in LOSSES]
+OTHERS = ["without end", "one row", "batches of 7", "from a function", "nested function"]
+
+
+@pytest.fixture(scope="module")
+def outputs() -> dict[str, str]:
+    return {}
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory, outputs: dict[str, str]) -> dict[str, Any]:
+    directory = tmp_path_factory.mktemp("partial-batches")
+    for workers, environ in ((0, {}), (0, {"TWO_REPLICAS": "1"}), (2, {})):
+        ended = cluster.run_workers(
+            SCRIPT, [str(directory)], directory=directory, workers=workers, environ=environ, timeout_s=200
+        )
+        outputs[f"{workers} {environ}"] = ended[0].output
+    return {
+        name: json.loads((directory / f"{name}.json").read_text("utf-8")) for name in ["alone", *SETTINGS]
+    }
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("case", [*CASES, *OTHERS])
+def test_losses_and_weights_are_those_of_one_replica(found: dict[str, Any], case: str, setting: str) -> None:
+    alone, together = (found[name]["results"][case] for name in ("alone", setting))
+    np.testing.assert_allclose(together["losses"], alone["losses"], rtol=1e-5)
+    np.testing.assert_allclose(together["weights"], alone["weights"], rtol=1e-5)
+
+
+def test_the_last_batch_has_losses_of_its_own(found: dict[str, Any]) -> None:
+    losses = found["alone"]["results"]["eager, average"]["losses"]
+    assert len(losses) == 3
+    assert len(set(losses)) == 3
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_to_python_it_is_the_number_of_replicas(found: dict[str, Any], setting: str) -> None:
+    assert found[setting]["numbers"] == [[2, True, True, 6, 6, 2, "2"]]
+
+
+def test_a_function_within_the_replica_function_is_warned_of_once(
+    found: dict[str, Any], outputs: dict[str, str]
+) -> None:
+    for setting in ("2 {}", "0 {'TWO_REPLICAS': '1'}"):
+        assert outputs[setting].count("is read in a tf.function that the replica function calls") == 1
+    assert "is read in a tf.function" not in outputs["0 {}"]
+
+
+def count(rows: int, total: int, replicas: int = 2) -> ReplicaCount:
+    share = Share(strategy=None, rows=tf.constant(rows, tf.int64), total=tf.constant(total, tf.int64))
+    return ReplicaCount(replicas, share)
+
+
+@pytest.mark.parametrize(("rows", "total", "expected"), [(4, 8, 2.0), (1, 5, 5.0), (2, 6, 3.0)])
+def test_as_a_tensor_it_is_rows_everywhere_by_rows_here(rows: int, total: int, expected: float) -> None:
+    one = count(rows, total)
+    assert float(tf.cast(one, tf.float32)) == expected
+    assert float(tf.constant(3.0) * one) == 3.0 * expected
+    assert float(tf.constant(3.0) / one) == pytest.approx(3.0 / expected)
+    assert float(1.0 / one) == pytest.approx(1 / expected)
+    assert float(tf.constant(6.0, tf.float16) / one) == pytest.approx(6.0 / expected, rel=1e-3)
+    assert int(tf.constant(rows) * one) == total
+    assert (tf.constant(rows) * one).dtype == tf.int32
+
+
+def test_a_replica_without_rows_counts_nothing_and_stays_finite() -> None:
+    none = count(0, 5)
+    assert float(1.0 / none) == 0
+    assert float(tf.constant(3.0) / none) == 0
+    assert float(tf.constant(0.0) * tf.cast(none, tf.float32)) == 0
+    assert int(tf.constant(0) * none) == 0
+
+
+@pytest.mark.parametrize(("rows", "total", "replicas"), [(4, 8, 2), (5, 15, 3), (7, 49, 7)])
+def test_equal_parts_are_scaled_to_the_same_bits_as_in_keras(rows: int, total: int, replicas: int) -> None:
+    ours = tf.cast(1.0 / count(rows, total, replicas), tf.float32)
+    assert float(ours) == float(tf.cast(1.0 / replicas, tf.float32))
+
+
+def test_outside_a_replica_function_it_is_an_integer() -> None:
+    strategy = partial_batches.PartialBatchMixin
+    assert isinstance(strategy.num_replicas_in_sync, property)
+    from tf_preempt.strategies import MirroredStrategy
+
+    assert type(MirroredStrategy(["CPU:0"]).num_replicas_in_sync) is int
