@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import collections
 import json
 import logging
 from typing import Any
@@ -174,11 +175,17 @@ def test_unknown_callback_with_state_is_warned_of_once(caplog: pytest.LogCapture
         pytest.param(lambda callback: callback.seen.update(a=1), id="dict"),
         pytest.param(lambda callback: setattr(callback, "array", np.ones(2)), id="created later"),
         pytest.param(lambda callback: callback.rows.append([1]), id="nested list"),
+        pytest.param(lambda callback: callback.recent.append(0.5), id="deque"),
+        pytest.param(lambda callback: callback.arrays["a"][0].put(5000, 1.0), id="middle of a large array"),
+        pytest.param(lambda callback: setattr(callback, "best", np.float32(0.5)), id="NumPy number"),
     ],
 )
 def test_state_in_containers_and_arrays_is_seen(change: Any, caplog: pytest.LogCaptureFixture) -> None:
     callback = keras.callbacks.Callback()
     callback.seen, callback.rows = {}, []
+    callback.recent, callback.best = collections.deque([1.0], maxlen=3), np.float32(1.0)
+    callback.arrays = {"a": [np.zeros(10_000)]}
+    callback.rows.append(callback.rows)  # a container in itself does no harm
     states = CallbackStates([callback], ignore=OURS)
     change(callback)
     states.take()
@@ -202,6 +209,24 @@ def test_no_warning_of_what_needs_none(callback: Any, caplog: pytest.LogCaptureF
     with caplog.at_level(logging.WARNING, "tf_preempt"):
         states.take()
     assert not caplog.records
+
+
+def test_containers_that_a_callback_gives_come_back() -> None:
+    first, second = Saved(), Saved()
+    given = {"rows": [[1, 2.5], []], "by name": {"a": {"b": None, "c": True}}, "far": float("inf")}
+    first.count = given  # type: ignore[assignment]
+    move([first], [second])
+    assert second.count == given
+
+
+def test_keys_that_would_become_strings_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    saved = Saved()
+    saved.count = {1: "one"}  # type: ignore[assignment]
+    with caplog.at_level(logging.WARNING, "tf_preempt"):
+        values, _ = CallbackStates([saved], ignore=OURS).take()
+    assert values == [["Saved", None]]
+    assert "The key 1 of type int" in caplog.text
+    assert "HINT: use strings as keys" in caplog.text
 
 
 def test_another_callback_at_the_place_begins_afresh(caplog: pytest.LogCaptureFixture) -> None:

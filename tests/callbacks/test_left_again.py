@@ -139,3 +139,38 @@ def test_signal_ends_a_process_whose_fit_was_left_by_an_exception(
     assert "left" in result.stdout
     assert result.rc == -signal.SIGTERM, result.stdout + result.stderr
     assert "survived" not in result.stdout
+
+
+def test_fit_whose_last_commit_fails_says_so_and_can_be_started_again(tmp_path: Path) -> None:
+    whole = fit(tmp_path / "whole")
+    directory = tmp_path / "run"
+    in_the_way = directory / "ckpt-1.manifest.json"
+    block = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: in_the_way.mkdir(exist_ok=True))
+    handler = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(errors.CheckpointWriteError, match="Checkpoint 1 was not committed"):
+        fit(directory, block)
+    assert signal.getsignal(signal.SIGTERM) is handler
+    in_the_way.rmdir()
+
+    again = fit(directory)
+    assert again[0] == whole[0]
+    assert [weight.tobytes() for weight in again[1]] == [weight.tobytes() for weight in whole[1]]
+    assert len(manifests(directory)) == 1
+
+
+@pytest.mark.parametrize(("verbose", "printed"), [(1, True), (0, False)])
+def test_the_environments_directory_and_the_restored_step_are_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], verbose: int, printed: bool
+) -> None:
+    model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(2)])
+    model.compile("adam", "mse")
+    with pytest.raises(errors.Preempted):
+        fit(tmp_path / "run", SignalAt(2), model=model)
+    capsys.readouterr()
+    environ = {"TF_PREEMPT_DIR_OVERRIDE": str(tmp_path / "run")}
+    ours = PreemptionCheckpoint("elsewhere", save_every=None, verbose=verbose, environ=environ)
+    model.fit(data(), epochs=2, verbose=0, shuffle=False, callbacks=[ours])
+    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("tf_preempt: ")]
+    assert [line.split()[1] for line in said] == (
+        [f"TF_PREEMPT_DIR_OVERRIDE={tmp_path / 'run'}", "Restored"] * printed
+    )

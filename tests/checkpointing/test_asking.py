@@ -162,6 +162,13 @@ def test_what_another_worker_was_told_is_said(
     assert (f"Worker 1 was given notice: {request_.reason}." in caplog.messages) is said
 
 
+def test_each_report_is_told_to_who_listens(caplog: pytest.LogCaptureFixture) -> None:
+    asked: Any = Asked(worker=0)
+    with caplog.at_level(logging.INFO, logger="tf_preempt"):
+        asked.asking.on_claim(Request(kind="leave", worker=0, reason="SIGTERM"))
+    assert caplog.messages == ["The workers agree where to save (SIGTERM)."]
+
+
 def test_second_notice_does_not_lengthen_the_grace_period() -> None:
     asked = Asked(grace_period=120.0)
     asked.asking.saved(1.0)

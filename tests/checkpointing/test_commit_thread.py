@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from tests.checkpointing.test_committer import Training, committed
-from tf_preempt.checkpointing.commit_thread import CommitThread
+from tf_preempt.checkpointing.commit_thread import CommitThread, PendingCommit
 from tf_preempt.checkpointing.key_value import LocalStore
 from tf_preempt.checkpointing.manifest import FileRecord, Manifest
 from tf_preempt.checkpointing.startup import Cluster
 from tf_preempt.checkpointing.worker_part import WorkerPart, part_name, write_part
-from tf_preempt.errors import CheckpointWriteError, CoordinationError
+from tf_preempt.errors import CheckpointWriteError, CoordinationError, WorkerLostError
 
 TIMEOUT_S = 30.0
 
@@ -212,6 +212,49 @@ def test_a_commit_after_a_failed_one_succeeds(tmp_path: pathlib.Path) -> None:
         for one in pending:
             one.wait(TIMEOUT_S)
     assert committed(tmp_path) == [2]
+
+
+@pytest.mark.parametrize(
+    ("failed", "hears", "words"),
+    [
+        (1, 0, "Worker 1 says: disk full"),
+        (0, 1, "the chief says: disk full"),
+        (2, 1, "the chief says: Worker 2 says: disk full"),
+    ],
+)
+def test_the_others_hear_at_once_of_a_worker_that_gave_up_and_the_next_commit_succeeds(
+    tmp_path: pathlib.Path, failed: int, hears: int, words: str
+) -> None:
+    training = Training(tmp_path)
+
+    def hand_in(thread: CommitThread, number: int, worker: int) -> PendingCommit:
+        if worker == 0:
+            return thread.hand_in(number, [], training.write(number))
+        return thread.hand_in(number, part_of(training, number, worker, 3), None)
+
+    with threads(training, 3) as made:
+        pending = {worker: hand_in(made[worker], 1, worker) for worker in range(3) if worker != failed}
+        made[failed].give_up(1, OSError("disk full"))
+        with pytest.raises(CheckpointWriteError, match=words):
+            pending[hears].wait(TIMEOUT_S)
+        made[failed].check()  # its main thread knows already
+        second = [hand_in(made[worker], 2, worker) for worker in (2, 1, 0)]
+        for one in second:
+            one.wait(TIMEOUT_S)
+    assert committed(tmp_path) == [2]
+
+
+def test_giving_up_when_the_chief_is_gone_does_not_end_the_thread(tmp_path: pathlib.Path) -> None:
+    class Gone(LocalStore):
+        def set(self, key: str, value: str) -> None:
+            raise WorkerLostError("The chief is gone.")
+
+    thread = other(Training(tmp_path), Gone(), part_timeout_s=0.1)
+    thread.give_up(1, OSError("disk full"))
+    pending = thread.hand_in(2, [], None)
+    with pytest.raises(CoordinationError, match="The chief is gone"):
+        pending.wait(TIMEOUT_S)
+    thread.close()
 
 
 def test_a_chief_that_does_not_answer_is_named(tmp_path: pathlib.Path) -> None:

@@ -41,6 +41,14 @@ def test_a_notebook_gets_an_exception_that_holds_the_status_and_says_how_to_go_o
     assert raised.value.exit_code == status
 
 
+def test_ipython_shows_the_message_in_place_of_a_traceback() -> None:
+    leaving = Leaving(Platform.LOCAL, TerminationConfig(), raise_instead=True)
+    with pytest.raises(Preempted) as raised:
+        leaving.leave("Saved step 7.")
+    shown = raised.value._render_traceback_()  # what IPython asks an exception for
+    assert shown == ["Preempted: Saved step 7.\nHINT: run the cell again to go on from there"]
+
+
 @pytest.mark.parametrize("raise_instead", [False, True])
 def test_the_users_exit_fn_ends_the_program_its_own_way(raise_instead: bool) -> None:
     config = TerminationConfig(exit_fn=lambda: sys.exit(77))

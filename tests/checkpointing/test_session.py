@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import itertools
 import json
 import logging
 import os
@@ -14,7 +13,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -23,10 +21,8 @@ import tensorflow as tf
 from tests.checkpointing.test_committer import committed
 from tf_preempt import errors
 from tf_preempt.checkpointing import manifest as manifests
-from tf_preempt.checkpointing import session as sessions
 from tf_preempt.checkpointing.cadence import Cadence
 from tf_preempt.checkpointing.committer import Committer, describe_variables
-from tf_preempt.checkpointing.key_value import LocalStore
 from tf_preempt.checkpointing.manifest import Manifest
 from tf_preempt.checkpointing.saving import Snapshot
 from tf_preempt.checkpointing.session import Restored, SessionOptions, TrainingSession
@@ -239,6 +235,86 @@ def test_a_status_file_that_cannot_be_written_does_not_end_training(
         loop.session.save_now(loop.capture, reason="test")
         loop.step()
     assert "status file could not be written" in caplog.text
+
+
+class Heard(logging.Handler):
+    """Waits for a log line of which there have been so many."""
+
+    def __init__(self, words: str, times: int) -> None:
+        super().__init__()
+        self._words, self._left = words, times
+        self.seen = threading.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._left -= record.getMessage().startswith(self._words)
+        if self._left <= 0:
+            self.seen.set()
+
+
+@contextlib.contextmanager
+def heard(words: str, times: int) -> Iterator[threading.Event]:
+    log, handler = logging.getLogger("tf_preempt"), Heard(words, times)
+    log.addHandler(handler)
+    try:
+        yield handler.seen
+    finally:
+        log.removeHandler(handler)
+
+
+def sigterm_and_wait(seen: threading.Event) -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert seen.wait(TIMEOUT_S)
+
+
+def test_a_second_notice_before_the_save_changes_nothing(tmp_path: pathlib.Path) -> None:
+    with training(tmp_path) as loop, heard("Notice on worker 0", 2) as two:
+        loop.step()
+        with heard("Notice on worker 0", 1) as one:
+            sigterm_and_wait(one)
+        sigterm_and_wait(two)
+        with pytest.raises(SystemExit) as raised:
+            loop.step_until()
+    assert raised.value.code == 42
+    assert loop.captures == 1
+    assert committed(tmp_path) == [1]
+    assert [kind for kind, _, _ in events(tmp_path)].count("notice") == 2
+
+
+def test_a_second_notice_during_the_save_changes_nothing(tmp_path: pathlib.Path) -> None:
+    with training(tmp_path) as loop, heard("Notice on worker 0", 2) as two:
+        loop.step()
+        capture = loop.capture
+
+        def capture_and_hear() -> Snapshot:
+            snapshot = capture()
+            sigterm_and_wait(two)
+            return snapshot
+
+        loop.capture = capture_and_hear  # type: ignore[method-assign]
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(SystemExit) as raised:
+            loop.step_until()
+    assert raised.value.code == 42
+    assert loop.captures == 1
+    assert committed(tmp_path) == [1]
+
+
+def test_a_notice_whose_commit_fails_leaves_all_the_same_and_says_what_counts(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with training(tmp_path) as loop:
+        loop.session.save_now(loop.capture, reason="test")
+        loop.step()
+        (tmp_path / "ckpt-2.manifest.json").mkdir()
+        os.kill(os.getpid(), signal.SIGTERM)
+        with caplog.at_level(logging.WARNING, logger="tf_preempt"), pytest.raises(SystemExit) as raised:
+            loop.step_until()
+    assert raised.value.code == 42
+    assert "Checkpoint 2 was not committed" in caplog.text
+    assert f"step {loop.steps} could not be committed, the checkpoint before it counts" in caplog.text
+    (tmp_path / "ckpt-2.manifest.json").rmdir()
+    with training(tmp_path) as again:
+        assert again.steps == 0
 
 
 # ------------------------------------------------------------------------------------- save_fn, grace
@@ -533,183 +609,7 @@ def test_a_directory_with_nothing_but_damage_is_begun_afresh(tmp_path: pathlib.P
         assert again.large.numpy().max() == 0.0
 
 
-# -------------------------------------------------------------------------------------------- two workers
-
-
-class NoClaim:
-    """Two workers of one test share a process."""
-
-    def __init__(self, directory: str) -> None:
-        self.directory = directory
-
-    def release(self) -> None:
-        pass
-
-
-@pytest.fixture
-def as_two_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lets sessions in one process take part in one training, as sessions of equal number in several do."""
-    monkeypatch.setattr(sessions, "DirectoryClaim", NoClaim)
-    monkeypatch.setattr(sessions, "_ordinals", itertools.repeat(7))
-
-
-def run_two(
-    directory: pathlib.Path, body: Callable[[Loop], None], **options: Any
-) -> list[BaseException | None]:
-    """Runs `body` on two workers; returns how each was left."""
-    store = options.pop("store", None) or LocalStore()
-
-    def one(worker: int) -> BaseException | None:
-        own = options | {"config": options["configs"][worker]}
-        del own["configs"]
-        with contextlib.ExitStack() as stack:
-            try:
-                loop = stack.enter_context(
-                    training(directory, cluster=Cluster(worker=worker, workers=2), store=store, **own)
-                )
-                body(loop)
-            except BaseException as error:
-                return error
-        return None
-
-    with ThreadPoolExecutor(2) as pool:
-        return [future.result(TIMEOUT_S) for future in [pool.submit(one, worker) for worker in range(2)]]
-
-
-@pytest.mark.usefixtures("as_two_processes")
-@pytest.mark.parametrize("noticed", [0, 1])
-def test_a_notice_at_one_of_two_workers_makes_both_save_the_same_step_and_leave(
-    tmp_path: pathlib.Path, noticed: int
-) -> None:
-    barrier = threading.Barrier(2)
-    tell = threading.Event()
-    ends: list[int] = []
-
-    def body(loop: Loop) -> None:
-        try:
-            for _ in range(100_000):
-                loop.session.boundary(loop.capture, step=loop.steps)
-                barrier.wait(TIMEOUT_S)
-                loop.steps += 1
-                if loop.steps == 20:
-                    tell.set()
-        finally:
-            ends.append(loop.steps)
-
-    configs = [
-        TerminationConfig(termination_watcher_fn=tell.is_set if worker == noticed else None, signals=())
-        for worker in range(2)
-    ]
-    outcomes = run_two(tmp_path, body, configs=configs)
-    assert [type(outcome) for outcome in outcomes] == [SystemExit, SystemExit]
-    assert len(set(ends)) == 1
-    manifest = newest(tmp_path)
-    assert (manifest.step, manifest.workers) == (ends[0], 2)
-    assert manifest.reason.endswith(f"on worker {noticed}")
-    assert sum(".workers/" in record.name for record in manifest.files) == 4
-    assert manifests.problem_with(str(tmp_path), manifest) is None
-
-
-@pytest.mark.usefixtures("as_two_processes")
-@pytest.mark.parametrize("worker", [0, 1])
-def test_damage_to_one_workers_part_makes_all_go_back_to_the_checkpoint_before(
-    tmp_path: pathlib.Path, worker: int
-) -> None:
-    configs = [TerminationConfig(signals=())] * 2
-    restored: list[tuple[int, float]] = []
-    assert run_two(tmp_path, lambda loop: commit_large(loop, 2), configs=configs, large=True) == [None, None]
-    flip_a_bit(tmp_path / f"ckpt-2.workers/{worker:05d}-of-00002.data-00000-of-00001")
-
-    def note(loop: Loop) -> None:
-        restored.append((loop.steps, float(loop.large.numpy().max())))
-
-    assert run_two(tmp_path, note, configs=configs, large=True) == [None, None]
-    assert restored == [(1, 1.0)] * 2
-    assert committed(tmp_path) == [1]
-
-
-@pytest.mark.usefixtures("as_two_processes")
-@pytest.mark.parametrize(("verbose", "printed"), [(1, True), (0, False)])
-def test_one_of_two_workers_says_with_what_training_begins(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], verbose: int, printed: bool
-) -> None:
-    options: dict[str, Any] = {
-        "configs": [TerminationConfig(signals=())] * 2,
-        "verbose": verbose,
-        "opening": "Here we go.",
-    }
-    assert run_two(tmp_path, lambda loop: loop.session.finish(loop.capture), **options) == [None, None]
-    capsys.readouterr()
-    assert run_two(tmp_path, lambda loop: None, **options) == [None, None]
-    expected = ["tf_preempt: Here we go.", f"tf_preempt: Restored step 0 from {tmp_path}/ckpt-1."]
-    assert capsys.readouterr().out.splitlines() == (expected if printed else [])
-
-
-@pytest.mark.usefixtures("as_two_processes")
-def test_two_workers_finish_together_with_one_commit(tmp_path: pathlib.Path) -> None:
-    def body(loop: Loop) -> None:
-        for _ in range(3):
-            loop.step()
-        loop.session.finish(loop.capture)
-
-    assert run_two(tmp_path, body, configs=[TerminationConfig(signals=())] * 2) == [None, None]
-    manifest = newest(tmp_path)
-    assert (manifest.number, manifest.step, manifest.reason, manifest.workers) == (1, 3, "finished", 2)
-    story = {(event["worker"], kind) for kind, _, event in events(tmp_path)}
-    assert {(0, "finish"), (1, "finish"), (0, "commit")} <= story
-    assert (1, "commit") not in story
-
-
-@pytest.mark.usefixtures("as_two_processes")
-def test_the_chief_closes_after_the_others_have_read_of_the_last_commit(tmp_path: pathlib.Path) -> None:
-    order: list[str] = []
-
-    class SlowReader(LocalStore):
-        def set(self, key: str, value: str) -> None:
-            if "/seen/" in key:
-                threading.Event().wait(0.3)
-                order.append("worker 1 has seen it")
-            super().set(key, value)
-
-    def body(loop: Loop) -> None:
-        loop.session.finish(loop.capture)
-        if loop.cluster.is_chief:
-            order.append("the chief has closed")
-
-    store = SlowReader()
-    configs = [TerminationConfig(signals=())] * 2
-    assert run_two(tmp_path, body, configs=configs, store=store) == [None, None]
-    assert order == ["worker 1 has seen it", "the chief has closed"]
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        errors.CoordinationError("Worker 1 did not say where it is."),
-        tf.errors.UnavailableError(None, None, "Socket closed"),
-        tf.errors.AbortedError(None, None, "Peer restarted"),
-    ],
-)
-def test_a_lost_worker_makes_the_others_leave_for_a_restart(tmp_path: pathlib.Path, error: Exception) -> None:
-    loop = Loop(tmp_path, cluster=Cluster(worker=1, workers=2), store=LocalStore())
-    with pytest.raises(SystemExit) as raised, loop.session.guard():
-        raise error
-    assert raised.value.code == 42
-    assert loop.session.is_closed
-
-
-def test_one_worker_alone_has_nobody_to_lose(tmp_path: pathlib.Path) -> None:
-    loop = Loop(tmp_path)
-    with pytest.raises(tf.errors.UnavailableError), loop.session.guard():
-        raise tf.errors.UnavailableError(None, None, "a file system is away")
-    loop.session.close()
-
-
-def test_other_errors_pass_through(tmp_path: pathlib.Path) -> None:
-    loop = Loop(tmp_path, cluster=Cluster(worker=1, workers=2), store=LocalStore())
-    with pytest.raises(ZeroDivisionError), loop.session.guard():
-        raise ZeroDivisionError
-    loop.session.close()
+# ----------------------------------------------------------------------------------------------- format
 
 
 def test_the_manifest_is_plain_json_with_the_words_of_the_format(tmp_path: pathlib.Path) -> None:

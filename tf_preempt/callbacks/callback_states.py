@@ -6,6 +6,7 @@ first resumed step, wherever our callback stands in the list.
 
 from __future__ import annotations
 
+import collections
 import logging
 from typing import Any
 
@@ -28,7 +29,9 @@ _KERAS: dict[type, tuple[str, ...]] = {
     ),
 }
 _NOT_OURS_TO_SAVE = (keras.callbacks.History, keras.callbacks.ProgbarLogger)
-_CAN_HOLD_STATE = (bool, int, float, str, type(None), list, tuple, dict, set, np.ndarray)
+_CONTAINERS = (list, tuple, set, collections.deque)
+_CAN_HOLD_STATE = (bool, int, float, str, type(None), dict, np.ndarray, np.generic, *_CONTAINERS)
+_DEEPEST = 8  # containers in containers; one that holds itself has no end
 
 
 class CallbackStates:
@@ -136,10 +139,21 @@ def _put(callback: Any, state: Any) -> None:
 def _appearances(callback: Any) -> dict[str, Any]:
     """What the attributes of a callback look like that can hold state; Keras's own left out."""
     return {
-        name: (value.shape, value.tobytes()) if isinstance(value, np.ndarray) else repr(value)
+        name: _appearance(value)
         for name, value in vars(callback).items()
         if name not in ("params", "validation_data") and isinstance(value, _CAN_HOLD_STATE)
     }
+
+
+def _appearance(value: Any, depth: int = 0) -> Any:
+    """What can be compared later: `repr` alone leaves out the middle of arrays."""
+    if isinstance(value, np.ndarray):
+        return value.shape, value.dtype.str, value.tobytes()
+    if isinstance(value, dict) and depth < _DEEPEST:
+        return [(repr(key), _appearance(item, depth + 1)) for key, item in value.items()]
+    if isinstance(value, _CONTAINERS) and depth < _DEEPEST:
+        return [_appearance(item, depth + 1) for item in value]
+    return repr(value)
 
 
 def _numbered(tensors: dict[str, Any], prefix: str) -> list[Any]:

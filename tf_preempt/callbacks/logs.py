@@ -16,10 +16,17 @@ def encode(value: Any) -> Any:
     Tensors and arrays become numbers or lists; what strict JSON lacks (NaN, the infinities) becomes a string.
 
     Raises:
-        CheckpointWriteError: there is something in it that is neither a number, a string nor a structure.
+        CheckpointWriteError: there is something in it that is neither a number, a string nor a structure; or
+            a dict has keys that are no strings, and would come back as other keys.
     """
     if isinstance(value, dict):
-        return {str(key): encode(item) for key, item in value.items()}
+        for key in value:
+            if not isinstance(key, str):
+                raise CheckpointWriteError(
+                    f"The key {key!r} of type {type(key).__name__} would become a string in JSON.",
+                    hint="use strings as keys of dicts in what get_state() returns and in logs",
+                )
+        return {key: encode(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [encode(item) for item in value]
     if isinstance(value, (str, bool, int)) or value is None:

@@ -64,7 +64,8 @@ class Asking:
             self._ask("leave", notice.source, left)
 
     def on_claim(self, request: Request) -> None:
-        """Says what another worker was told."""
+        """Says what another worker was told; and that this one has reported where it is."""
+        _log.info("The workers agree where to save (%s).", request.reason)
         if request.kind != "save" and request.worker != self._cluster.worker:
             _log.warning("Worker %d was given notice: %s.", request.worker, request.reason)
 

@@ -22,7 +22,6 @@ import re
 import signal
 import sys
 import threading
-import time
 import warnings
 
 import keras
@@ -32,9 +31,6 @@ import tensorflow as tf
 import tf_preempt
 
 EPOCHS = 2
-
-# From the notice's log line to the agreed boundary; a tenth of it was enough on a busy machine.
-_AGREEING_TAKES_S = 0.2
 
 
 def arrays(rows: int = 40):
@@ -128,15 +124,15 @@ class Trained(keras.callbacks.Callback):
         self._note("epoch", epoch)
 
 
-class Noticed(logging.Handler):
-    """Waits for the log line that tells of a notice."""
+class Reported(logging.Handler):
+    """Waits for the log line that tells that this worker has reported where it is, after a notice."""
 
     def __init__(self) -> None:
         super().__init__()
         self.seen = threading.Event()
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.getMessage().startswith("Notice on worker"):
+        if record.getMessage().startswith("The workers agree where to save (SIGTERM)"):
             self.seen.set()
 
 
@@ -153,13 +149,12 @@ class Kill(keras.callbacks.Callback):
     def _event(self, *_args, **_kwargs) -> None:
         self._left -= 1
         if self._left == 0:
-            noticed = Noticed()
-            logging.getLogger("tf_preempt").addHandler(noticed)
+            reported = Reported()
+            logging.getLogger("tf_preempt").addHandler(reported)
             os.kill(os.getpid(), self._signal)
-            if not noticed.seen.wait(30):
+            if not reported.seen.wait(30):
                 raise SystemExit("The signal was not noticed within 30 s.")
-            time.sleep(_AGREEING_TAKES_S)
-            logging.getLogger("tf_preempt").removeHandler(noticed)
+            logging.getLogger("tf_preempt").removeHandler(reported)
 
     def get_state(self):
         return self._left
