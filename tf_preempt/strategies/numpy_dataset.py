@@ -114,7 +114,6 @@ def _check_array(path: str, value: Any) -> None:
 
 def _tensor(path: str, array: np.ndarray) -> tf.Tensor:
     try:
-        # Not convert_to_tensor, which may share the array's memory.
         return tf.constant(array)
     except (TypeError, ValueError) as error:
         raise errors.ConfigError(
