@@ -77,21 +77,10 @@ def two_replicas() -> dict[str, Any]:
     for index, part in enumerate(_tf_internals.local_values(on_read)):
         part.assign(index + 1.0)
 
-    def value(*values: Any) -> Any:
-        return strategy.experimental_distribute_values_from_function(
-            lambda context: tf.constant(values[context.replica_id_in_sync_group])
-        )
-
-    nest = {"even": value([1.0, 2.0], [3.0, 4.0]), "scalar": value(1.0, 3.0)}
-    uneven = {"uneven": value([1.0, 2.0], [3.0]), "scalar": value(1.0, 3.0)}
-    means = tf.nest.map_structure(lambda x: x.numpy().tolist(), strategy.reduce("MEAN", nest))
-    parts = tf.nest.map_structure(lambda x: x.numpy().tolist(), strategy.reduce("MEAN", uneven))
     return {
         "is sync on read": _tf_internals.is_sync_on_read(on_read),
         "parts": [float(part) for part in _tf_internals.local_values(on_read)],
         "sum": float(on_read.read_value()),
-        "means": means,
-        "uneven": parts,
         "saveable": saveable(strategy),
     }
 

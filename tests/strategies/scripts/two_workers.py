@@ -1,4 +1,4 @@
-"""One of two workers: reads distributed data sets and reduces values; writes what came out as JSON.
+"""One of two workers: reads distributed data sets; writes what came out as JSON.
 
 Usage: two_workers.py DIRECTORY PHASE.  PHASE ``save`` reads, saves every position and tries everything else;
 ``restore``, in new processes, goes on from each saved position.
@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from tf_preempt import strategies
@@ -179,58 +178,6 @@ def sum_in_graph() -> int:
     return int(total(iterator))
 
 
-def per_replica(*values: Any, dtype: tf.DType = tf.float32) -> Any:
-    """A distributed value of which worker i has values[i]."""
-    make = lambda context: tf.constant(values[context.replica_id_in_sync_group], dtype)  # noqa: E731
-    return STRATEGY.experimental_distribute_values_from_function(make)
-
-
-def described(nest: Any) -> Any:
-    return tf.nest.map_structure(lambda x: [x.dtype.name, np.asarray(x.numpy()).tolist()], nest)
-
-
-def reduce_in_graph() -> Any:
-    @tf.function
-    def run(value: Any) -> Any:
-        return STRATEGY.reduce("MEAN", {"a": (value, value)}, axis=0), STRATEGY.reduce("MEAN", value, axis=0)
-
-    return described(run(per_replica(1.0, 3.0)))
-
-
-def reductions() -> Any:
-    rows = per_replica([0.0, 1, 2, 3], [4.0, 5, 6, 7])
-    uneven = per_replica([0.0, 1, 2, 3], [4.0, 5])
-    scalar = per_replica(1.0, 3.0)
-    reduce, own = STRATEGY.reduce, lambda *a, **k: tf.distribute.Strategy.reduce(STRATEGY, *a, **k)
-    small = per_replica([1, 2], [3, 4], dtype=tf.uint8)
-    return {
-        "sum": described(reduce("SUM", rows, axis=None)),
-        "sum, tensorflow": described(own("SUM", rows, axis=None)),
-        "sum over elements": described(reduce(tf.distribute.ReduceOp.SUM, rows, axis=0)),
-        "sum over elements, tensorflow": described(own("SUM", rows, axis=0)),
-        "mean of uneven over elements": described(reduce("MEAN", uneven, axis=0)),
-        "mean of uneven over elements, tensorflow": described(own("MEAN", uneven, axis=0)),
-        "mean of int": described(reduce("MEAN", per_replica(1, 4, dtype=tf.int64), axis=None)),
-        "mean of int, tensorflow": described(own("MEAN", per_replica(1, 4, dtype=tf.int64), axis=None)),
-        "number": described(reduce("SUM", 2.0, axis=None)),
-        "number, tensorflow": described(own("SUM", 2.0, axis=None)),
-        "list of numbers": described(reduce("SUM", [2.0, 3.0], axis=None)),
-        "list of numbers, tensorflow": described(own("SUM", [2.0, 3.0], axis=None)),
-        "scalar, axis 0": described(reduce("MEAN", scalar, axis=0)),
-        "number, axis 0": described(reduce("MEAN", 2.0, axis=0)),
-        "no axis given": described(reduce("SUM", scalar)),
-        "nest, sum": described(reduce("SUM", {"a": (rows, scalar)}, axis=None)),
-        "nest, sum over elements": described(reduce("SUM", [rows, uneven], axis=0)),
-        "nest, mean": described(reduce("MEAN", (rows, scalar), axis=None)),
-        "nest, dtypes": described(reduce("MEAN", (small, per_replica("a", "b", dtype=tf.string), rows))),
-        "nest, integers": described(reduce("MEAN", (per_replica(1, 4, dtype=tf.int64), scalar))),
-        "nest, uneven": described(reduce("MEAN", (rows, uneven))),
-        "nest, empty part": described(reduce("MEAN", (per_replica([1.0], []), scalar))),
-        "after an uneven nest": described(reduce("SUM", scalar, axis=None)),
-        "in a graph": reduce_in_graph(),
-    }
-
-
 def variables() -> Any:
     """Worker 1 alone looks at and sets its parts: a collective would wait for worker 0."""
     with STRATEGY.scope():
@@ -287,7 +234,6 @@ PHASES: dict[str, list[Callable[[], Any]]] = {
         explicit_options,
         save_every_position,
         sum_in_graph,
-        reductions,
         variables,
     ],
     "restore": [go_on_from_every_position],

@@ -11,7 +11,7 @@ Private names used:
 * ``tensorflow.python.distribute``: the classes of distributed data sets, iterators and per-replica values,
   which are extended (the public way refuses options that give a saveable iterator), and the launchers of
   collectives, which are given other instance keys.
-* ``tf.function``: with which options one was made.
+* ``tf.function``: with which options one was made.  AutoGraph: the mark of errors that it leaves as they are.
 * ``tensorflow.python.framework.config``: whether op determinism is on; the public module can only turn it on.
 * ``tf.data``: an iterator's resource, a data set's inputs, functions, file names and seeds.
 * Keras 3: ``Variable._value``, the ``tf.Variable`` behind a Keras variable; the name of the method in which
@@ -20,6 +20,9 @@ Private names used:
 
 from __future__ import annotations
 
+from tf_preempt.strategies._tf_internals.autograph import (
+    let_errors_through,
+)
 from tf_preempt.strategies._tf_internals.checkpoints import (
     manager_settings,
 )
@@ -79,6 +82,7 @@ from tf_preempt.strategies._tf_internals.variables import (
 )
 
 __all__ = [
+    "let_errors_through",
     "manager_settings",
     "count_instances_in_graph",
     "collectives_configured",
