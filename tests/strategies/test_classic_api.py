@@ -106,7 +106,7 @@ def test_initialize_in_the_middle_starts_again(results: Results) -> None:
 
 
 def test_initialize_inside_a_function_starts_again_at_each_call(results: Results) -> None:
-    assert steps(results, "initialize_in_function") == [EACH_NEGATED[0]] * 2
+    assert steps(results, "initialize_in_function") == [EACH_NEGATED[0]] * 4
 
 
 @pytest.mark.parametrize("mode", ["eager", "function"])

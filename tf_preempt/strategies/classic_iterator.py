@@ -41,8 +41,7 @@ class ClassicIterator(tf.distribute.DistributedIterator):  # type: ignore[misc]
         self._captured = False
 
     def __getattr__(self, name: str) -> Any:
-        # Not dunders: Python and TensorFlow ask by them what an object is, and this is no tensor of any kind.
-        if name.startswith("__") or name == "_iterator":
+        if name == "_iterator":  # asked for before __init__ has set it, as copying does
             raise AttributeError(name)
         return getattr(self._iterator, name)
 

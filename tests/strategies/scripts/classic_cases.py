@@ -133,7 +133,12 @@ def initialize_in_function() -> Any:
         iterator.initialize()
         return STRATEGY.experimental_run(scaled, iterator)
 
-    return [local(first_of_epoch()) for _ in range(2)]
+    @tf.function
+    def first_of(argument: Any) -> Any:
+        argument.initialize()
+        return STRATEGY.experimental_run(scaled, argument)
+
+    return [local(first_of_epoch()) for _ in range(2)] + [local(first_of(iterator)) for _ in range(2)]
 
 
 def partial_end() -> Any:
