@@ -14,8 +14,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_preempt import errors
-from tf_preempt.strategies.classic_iterator import INPUT_FN_HINT, ClassicIterator
+from tf_preempt.strategies import classic_checks as checks
+from tf_preempt.strategies.classic_iterator import ClassicIterator
 from tf_preempt.strategies.numpy_dataset import numpy_dataset
 
 _log = logging.getLogger("tf_preempt")
@@ -100,7 +100,7 @@ class ClassicApiMixin:
         name_replacement("experimental_run")
         if input_iterator is None:
             return self.run(fn)
-        _check_distributed(self, input_iterator)
+        checks.check_distributed(self, input_iterator)
         with self.scope():
             element = input_iterator.get_next()
         return self.run(fn, args=(element,))
@@ -120,16 +120,12 @@ class ClassicApiMixin:
             InternalsChangedError: TensorFlow's private names have changed.
         """
         name_replacement("make_dataset_iterator")
-        _check_not_in_session_graph("make_dataset_iterator")
-        if not isinstance(dataset, tf.data.Dataset):
-            raise errors.ConfigError(
-                f"dataset={dataset!r} ({type(dataset).__name__}): expected a tf.data.Dataset.",
-                hint="use make_input_fn_iterator for a function that makes data sets.",
-            )
+        checks.check_not_in_session_graph("make_dataset_iterator")
+        checks.check_data_set(dataset)
         try:
             return ClassicIterator(self.experimental_distribute_dataset(dataset))
         except ValueError as error:  # ConfigError, too
-            raise _cannot_divide(error) from error
+            raise checks.cannot_divide(error) from error
 
     def make_input_fn_iterator(
         self: Any,
@@ -153,19 +149,8 @@ class ClassicApiMixin:
             InternalsChangedError: TensorFlow's private names have changed.
         """
         name_replacement("make_input_fn_iterator")
-        _check_not_in_session_graph("make_input_fn_iterator")
-        if replication_mode != tf.distribute.InputReplicationMode.PER_WORKER:
-            raise errors.ConfigError(
-                f"replication_mode={replication_mode!r}: expected "
-                "tf.distribute.InputReplicationMode.PER_WORKER.",
-                hint="strategy.distribute_datasets_from_function takes another mode in its options.",
-            )
-        if not callable(input_fn):
-            raise errors.ConfigError(
-                f"input_fn={input_fn!r} ({type(input_fn).__name__}): expected a function of a "
-                "tf.distribute.InputContext.",
-                hint="for a data set of global batches, use make_dataset_iterator.",
-            )
+        checks.check_not_in_session_graph("make_input_fn_iterator")
+        checks.check_input_fn(input_fn, replication_mode)
         return ClassicIterator(self.distribute_datasets_from_function(input_fn))
 
     def experimental_make_numpy_dataset(self: Any, numpy_input: Any, session: Any = None) -> tf.data.Dataset:
@@ -183,12 +168,8 @@ class ClassicApiMixin:
                 this is the graph of a TensorFlow 1 session.
         """
         name_replacement("experimental_make_numpy_dataset")
-        _check_not_in_session_graph("experimental_make_numpy_dataset")
-        if session is not None:
-            raise errors.ConfigError(
-                f"session={session!r}: expected None, because in TensorFlow 2 no session copies arrays.",
-                hint="leave it out.",
-            )
+        checks.check_not_in_session_graph("experimental_make_numpy_dataset")
+        checks.check_no_session(session)
         return numpy_dataset(numpy_input)
 
     def experimental_distribute_datasets_from_function(
@@ -225,44 +206,5 @@ class ClassicApiMixin:
             ConfigError: `config_proto` is of another type.
         """
         name_replacement("update_config_proto")
-        if not isinstance(config_proto, tf.compat.v1.ConfigProto):
-            raise errors.ConfigError(
-                f"config_proto={config_proto!r} ({type(config_proto).__name__}): expected a "
-                "tf.compat.v1.ConfigProto.",
-                hint="give tf.compat.v1.ConfigProto().",
-            )
+        checks.check_config(config_proto)
         return super().update_config_proto(config_proto)  # type: ignore[misc]
-
-
-def _check_not_in_session_graph(name: str) -> None:
-    if not tf.compat.v1.executing_eagerly_outside_functions():
-        raise errors.ConfigError(
-            f"strategy.{name} was called in the graph of a TensorFlow 1 session: expected eager mode or a "
-            "tf.function.",
-            hint="leave out tf.compat.v1.disable_eager_execution, disable_v2_behavior and "
-            "tf.Graph().as_default().",
-        )
-
-
-def _check_distributed(strategy: Any, iterator: Any) -> None:
-    if isinstance(iterator, tf.distribute.DistributedIterator):
-        return
-    # With one replica in all, a plain iterator is as good.
-    if isinstance(iterator, tf.data.Iterator) and strategy.num_replicas_in_sync == 1:
-        return
-    raise errors.ConfigError(
-        f"input_iterator={iterator!r} ({type(iterator).__name__}): expected an iterator over distributed "
-        "input, which has a part for each replica.",
-        hint="make it with strategy.make_dataset_iterator(dataset).",
-    )
-
-
-def _cannot_divide(error: ValueError) -> errors.ConfigError:
-    message = str(error)
-    own_hint = getattr(error, "hint", None)
-    if own_hint:
-        message = message.removesuffix(f"\nHINT: {own_hint}")
-    return errors.ConfigError(
-        f"the data set cannot be divided over the replicas: {message}",
-        hint=f"{own_hint.rstrip('.')}; or {INPUT_FN_HINT}" if own_hint else INPUT_FN_HINT,
-    )

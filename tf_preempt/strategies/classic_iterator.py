@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import tensorflow as tf
 
@@ -103,7 +103,7 @@ class ClassicIterator(tf.distribute.DistributedIterator):  # type: ignore[misc]
         except errors.UnsupportedStrategyError:
             # A traced function would go on with the old iterator, from where that was.
             if self._captured or not tf.executing_eagerly():
-                raise _cannot_restart(self._iterator) from None
+                _refuse_restart(self._iterator)
             self._iterator = iter(self._dataset)
         return []
 
@@ -117,8 +117,9 @@ class ClassicIterator(tf.distribute.DistributedIterator):  # type: ignore[misc]
             self._captured = True
 
 
-def _cannot_restart(iterator: Any) -> errors.ConfigError:
-    return errors.ConfigError(
+@_tf_internals.let_errors_through
+def _refuse_restart(iterator: Any) -> NoReturn:
+    raise errors.ConfigError(
         f"the {type(iterator).__name__} behind this iterator copies batches to devices ahead of time, and a "
         "tf.function has captured it: expected only functions that are given their iterator.",
         hint="give the function a new iterator of a distributed data set each time: function(iter(dataset)).",

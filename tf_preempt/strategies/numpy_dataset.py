@@ -9,11 +9,12 @@ import numpy as np
 import tensorflow as tf
 
 from tf_preempt import errors
+from tf_preempt.strategies import _tf_internals
 
 _HINT = "give NumPy arrays with the same number of rows, alone or in tuples, dicts and named tuples."
 
 
-@tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+@_tf_internals.let_errors_through
 def numpy_dataset(numpy_input: Any) -> tf.data.Dataset:
     """A data set of the rows of arrays, cut along their first axis.
 

@@ -243,6 +243,11 @@ def refused() -> Any:
         "data set for iterator": lambda: STRATEGY.experimental_run(
             scaled, STRATEGY.experimental_distribute_dataset(batches())
         ),
+        "plain iterator in a function": tf.function(
+            lambda: STRATEGY.experimental_run(scaled, iter(batches()))
+        ),
+        "no data set in a function": tf.function(lambda: STRATEGY.make_dataset_iterator([1, 2])),
+        "no array in a function": tf.function(lambda: STRATEGY.experimental_make_numpy_dataset(None)),
         "session": lambda: STRATEGY.experimental_make_numpy_dataset(np.ones(3), session="a session"),
         "config": lambda: STRATEGY.update_config_proto({"isolate_session_state": True}),
     }
@@ -322,7 +327,12 @@ def restart_of_prefetching_input() -> Any:
     iterator.initialize()
     again = drawn_until_end(iterator.get_next)
     tf.function(lambda: iterator.get_next_as_optional().has_value())()
-    return {"first": first, "again": again, "captured": error_of(iterator.initialize)}
+    return {
+        "first": first,
+        "again": again,
+        "captured": error_of(iterator.initialize),
+        "in function": error_of(tf.function(lambda: iterator.initialize())),
+    }
 
 
 CASES = [
@@ -335,8 +345,8 @@ CASES = [
     reshuffled,
     position,
     input_fn_iterator,
-    refused,
     numpy_arrays,
+    refused,
     config,
     current_names,
     restart_of_prefetching_input,
