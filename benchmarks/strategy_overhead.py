@@ -2,11 +2,11 @@
 
     python benchmarks/strategy_overhead.py [--rounds 5] [--steps 60]
 
-Two workers on this machine train with the multi-worker strategies, in a custom loop and with tf_keras's ``fit``
-(Keras 3's does not run on TensorFlow's class); one process with two logical CPUs trains with the mirrored
-strategies, in a custom loop and with Keras 3's ``fit``.  Ours and TensorFlow's take turns, each time in new
-processes; a ratio is ours by TensorFlow's in one round.  "tail" data end in a smaller batch, which ours weighs
-by rows; "endless" data have batches of one size.
+Two workers on this machine train with the multi-worker strategies, in a custom loop and with tf_keras's
+``fit`` (Keras 3's does not run on TensorFlow's class); one process with two logical CPUs trains with the
+mirrored strategies, in a custom loop and with Keras 3's ``fit``.  Ours and TensorFlow's take turns, each time
+in new processes; a ratio is ours by TensorFlow's in one round.  "tail" data end in a smaller batch, which is
+weighted by rows under ours; "endless" data have batches of one size.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def report(kind: str, rounds: list[dict[str, Times]]) -> None:
         ours, theirs = ([one[whose][case] for one in rounds] for whose in ("ours", "theirs"))
         ratio = statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
         print(
-            f"{f'{kind}, {case}':<42} {statistics.median(ours):>6.2f} ms {statistics.median(theirs):>9.2f} ms "
-            f"{ratio:>7.3f}",
+            f"{f'{kind}, {case}':<42} {statistics.median(ours):>6.2f} ms",
+            f"{statistics.median(theirs):>9.2f} ms {ratio:>7.3f}",
             flush=True,
         )
 

@@ -86,7 +86,16 @@ def test_as_a_tensor_it_is_rows_everywhere_by_rows_here(rows: int, total: int, e
     assert float(tf.cast(one, tf.float32)) == expected
     assert float(tf.constant(3.0) * one) == 3.0 * expected
     assert float(tf.constant(3.0) / one) == pytest.approx(3.0 / expected)
-    assert float(1.0 / one) == pytest.approx(1 / expected)
+    assert float(tf.cast(1.0 / one, tf.float32)) == pytest.approx(1 / expected)
+    for dtype in (tf.float16, tf.float32, tf.float64):
+        product = tf.constant(6.0, dtype) * (1.0 / one)
+        assert product.dtype == dtype
+        assert float(product) == pytest.approx(6.0 / expected, rel=1e-3)
+        assert (
+            float(product)
+            == float(2.0 / one * tf.constant(3.0, dtype))
+            == float(6 / one / tf.constant(1, dtype))
+        )
     assert float(tf.constant(6.0, tf.float16) / one) == pytest.approx(6.0 / expected, rel=1e-3)
     assert int(tf.constant(rows) * one) == total
     assert (tf.constant(rows) * one).dtype == tf.int32
@@ -94,8 +103,8 @@ def test_as_a_tensor_it_is_rows_everywhere_by_rows_here(rows: int, total: int, e
 
 def test_a_replica_without_rows_counts_nothing_and_stays_finite() -> None:
     none = count(0, 5)
-    assert float(1.0 / none) == 0
-    assert float(tf.constant(3.0) / none) == 0
+    assert float(tf.cast(1.0 / none, tf.float32)) == 0
+    assert float(tf.constant(3.0) / none) == pytest.approx(0, abs=1e-20)
     assert float(tf.constant(0.0) * tf.cast(none, tf.float32)) == 0
     assert int(tf.constant(0) * none) == 0
 
@@ -104,6 +113,18 @@ def test_a_replica_without_rows_counts_nothing_and_stays_finite() -> None:
 def test_equal_parts_are_scaled_to_the_same_bits_as_in_keras(rows: int, total: int, replicas: int) -> None:
     ours = tf.cast(1.0 / count(rows, total, replicas), tf.float32)
     assert float(ours) == float(tf.cast(1.0 / replicas, tf.float32))
+
+
+def test_to_operators_that_do_not_scale_it_is_an_integer() -> None:
+    one = count(1, 5, replicas=3)
+    assert [one + 1, 1 + one, one - 1, 5 - one, one // 2, 7 // one, one % 2, 7 % one, one**2, 2**one] == [
+        *(4, 4, 2, 2, 1, 2, 1, 1, 9, 8)
+    ]
+    assert one == 3
+    assert one != 5
+    assert {one: "three"}[3] == "three"
+    assert (one < 4, one <= 3, one > 3, one >= 3) == (True, True, False, True)
+    assert (float(one), int(one), repr(one)) == (3.0, 3, "3")
 
 
 def test_outside_a_replica_function_it_is_an_integer() -> None:

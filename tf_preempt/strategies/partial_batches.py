@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
+import operator
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -139,7 +140,76 @@ def _weighted(fn: Callable[..., Any]) -> Callable[..., Any] | None:
     return found
 
 
-class ReplicaCount:
+class Weight:
+    """A number that differs between replicas, and that takes the dtype of whatever it meets, as Python's do.
+
+    Args:
+        share: the replica's part in the batch.
+        plain: what it is where all replicas have the same number of rows.
+        factor: a number by which N / n is multiplied, or n / N if `inverse`.
+        inverse: whether it is a multiple of n / N.
+    """
+
+    def __init__(self, share: Share, plain: float, factor: float, *, inverse: bool) -> None:
+        self._share = share
+        self._plain = plain
+        self._factor = factor
+        self._inverse = inverse
+
+    def __tf_tensor__(self, dtype: Any = None, name: str | None = None) -> tf.Tensor:
+        wanted = tf.float32 if dtype is None else tf.as_dtype(dtype)
+        if not wanted.is_floating:
+            # Tensor's operators then ask this class, which knows how to multiply integers.
+            raise TypeError(f"a replica's weight in a batch cannot be a {wanted.name}")
+        if not self._is_reachable():
+            return tf.constant(self._plain, wanted, name=name)
+        rows, total = (tf.cast(count, tf.float64) for count in (self._share.rows, self._share.total))
+        if self._inverse:
+            value = tf.math.divide_no_nan(rows, total)
+        else:
+            value = tf.where(rows > 0, total / tf.maximum(rows, 1), tf.constant(_NO_ROWS, tf.float64))
+        return tf.cast(value * self._factor, wanted, name=name)
+
+    def _is_reachable(self) -> bool:
+        reachable = _tf_internals.is_reachable(self._share.rows)
+        if not reachable:
+            _warn_once(_NESTED)
+        return reachable
+
+    def _times(self, number: float) -> Weight:
+        return Weight(self._share, self._plain * number, self._factor * number, inverse=self._inverse)
+
+    def _reciprocal(self) -> Weight:
+        return Weight(self._share, 1 / self._plain, 1 / self._factor, inverse=not self._inverse)
+
+    def _in_dtype_of(self, tensor: Any) -> tf.Tensor:
+        return self.__tf_tensor__(tensor.dtype if tensor.dtype.is_floating else None)
+
+    def __mul__(self, other: Any) -> Any:
+        if not tf.is_tensor(other):
+            return self._times(other)
+        factor = self._in_dtype_of(other)
+        return tf.cast(other, factor.dtype) * factor
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> Any:
+        if not tf.is_tensor(other):
+            return self._times(1 / other)
+        dividend = self._in_dtype_of(other)
+        return dividend / tf.cast(other, dividend.dtype)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return self._reciprocal() * other
+
+    def __float__(self) -> float:
+        return float(self._plain)
+
+    def __repr__(self) -> str:
+        return repr(self._plain)
+
+
+class ReplicaCount(Weight):
     """``num_replicas_in_sync`` in a replica function: what a replica's mean is divided by, to be summed.
 
     As a floating-point tensor, or as a divisor, it is N / n.  Multiplied with an integer tensor (a replica's
@@ -151,54 +221,20 @@ class ReplicaCount:
     """
 
     def __init__(self, number: int, share: Share) -> None:
+        super().__init__(share, number, 1.0, inverse=False)
         self._number = number
-        self._share = share
 
-    def __tf_tensor__(self, dtype: Any = None, name: str | None = None) -> tf.Tensor:
-        if dtype is not None and not tf.as_dtype(dtype).is_floating:
-            # Tensor's operators then ask this class, which knows how to multiply integers.
-            raise TypeError(f"num_replicas_in_sync cannot be a {tf.as_dtype(dtype).name} here")
-        wanted = tf.float64 if dtype is None else tf.as_dtype(dtype)
-        if not self._is_reachable():
-            return tf.constant(self._number, wanted, name=name)
-        rows, total = (tf.cast(count, tf.float64) for count in (self._share.rows, self._share.total))
-        quotient = tf.where(rows > 0, total / tf.maximum(rows, 1), tf.constant(_NO_ROWS, tf.float64))
-        return tf.cast(quotient, wanted, name=name)
-
-    def _is_reachable(self) -> bool:
-        reachable = _tf_internals.is_reachable(self._share.rows)
-        if not reachable:
-            _warn_once(_NESTED)
-        return reachable
-
-    def _fraction(self, dtype: Any) -> tf.Tensor:
-        """n / N."""
-        rows, total = (tf.cast(count, tf.float64) for count in (self._share.rows, self._share.total))
-        return tf.cast(tf.math.divide_no_nan(rows, total), dtype)
-
-    def __rtruediv__(self, other: Any) -> Any:
-        if not self._is_reachable():
-            return other / self._number
-        if not tf.is_tensor(other):
-            return other * self._fraction(tf.float64)
-        dtype = other.dtype if other.dtype.is_floating else tf.float64
-        return tf.cast(other, dtype) * self._fraction(dtype)
-
-    def __rmul__(self, other: Any) -> Any:
+    def __mul__(self, other: Any) -> Any:
         if not tf.is_tensor(other):
             return other * self._number
         if other.dtype.is_floating:
-            return other * self.__tf_tensor__(other.dtype)
+            return super().__mul__(other)
         if not self._is_reachable():
             return other * self._number
         rows, total = (tf.cast(count, other.dtype) for count in (self._share.rows, self._share.total))
         return tf.math.floordiv(other * total, tf.maximum(rows, 1))
 
-    def __mul__(self, other: Any) -> Any:
-        return self.__rmul__(other)
-
-    def __truediv__(self, other: Any) -> Any:
-        return self._number / other if not tf.is_tensor(other) else self.__tf_tensor__(other.dtype) / other
+    __rmul__ = __mul__
 
     def __index__(self) -> int:
         return self._number
@@ -206,52 +242,23 @@ class ReplicaCount:
     def __int__(self) -> int:
         return self._number
 
-    def __float__(self) -> float:
-        return float(self._number)
-
-    def __eq__(self, other: object) -> bool:
-        return self._number == other
-
-    def __lt__(self, other: Any) -> bool:
-        return bool(self._number < other)
-
-    def __le__(self, other: Any) -> bool:
-        return bool(self._number <= other)
-
-    def __gt__(self, other: Any) -> bool:
-        return bool(self._number > other)
-
-    def __ge__(self, other: Any) -> bool:
-        return bool(self._number >= other)
-
     def __hash__(self) -> int:
         return hash(self._number)
 
-    def __add__(self, other: Any) -> Any:
-        return self._number + other
 
-    __radd__ = __add__
+def _as_number(apply: Callable[..., Any]) -> Callable[..., Any]:
+    def method(self: ReplicaCount, *others: Any) -> Any:
+        return apply(int(self), *others)
 
-    def __sub__(self, other: Any) -> Any:
-        return self._number - other
+    return method
 
-    def __rsub__(self, other: Any) -> Any:
-        return other - self._number
 
-    def __floordiv__(self, other: Any) -> Any:
-        return self._number // other
-
-    def __rfloordiv__(self, other: Any) -> Any:
-        return other // self._number
-
-    def __mod__(self, other: Any) -> Any:
-        return self._number % other
-
-    def __rmod__(self, other: Any) -> Any:
-        return other % self._number
-
-    def __repr__(self) -> str:
-        return repr(self._number)
+# To Python, and to TensorFlow's operators that are no scaling, it is an integer like any other.
+for _name in ("eq", "ne", "lt", "le", "gt", "ge", "add", "sub", "floordiv", "mod", "pow"):
+    setattr(ReplicaCount, f"__{_name}__", _as_number(getattr(operator, f"__{_name}__")))
+for _name in ("add", "sub", "floordiv", "mod", "pow"):
+    _plain = getattr(operator, f"__{_name}__")
+    setattr(ReplicaCount, f"__r{_name}__", _as_number(lambda number, other, f=_plain: f(other, number)))
 
 
 _NESTED = (
