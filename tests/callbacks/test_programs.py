@@ -31,6 +31,15 @@ class Programs:
         self.stderr = ended.stderr
         return json.loads(result.read_text()) if status == 0 else None
 
+    def undisturbed(self, program: str) -> Any:
+        """What the program leaves when nothing disturbs it; run once for all tests of this module."""
+        if program not in _undisturbed:
+            _undisturbed[program] = self.start(program, "whole")
+        return _undisturbed[program]
+
+
+_undisturbed: dict[str, Any] = {}
+
 
 @pytest.fixture
 def programs(tmp_path: Path, run_script: Any) -> Programs:
@@ -53,7 +62,7 @@ def test_complete_program_trains_nothing_when_started_again(programs: Programs) 
     "program", ["two_fits_of_one_model", "two_fits_on_one_data_set", "random_numbers_between_fits"]
 )
 def test_interrupted_in_the_second_of_two_fits(programs: Programs, program: str) -> None:
-    whole = programs.start(program, "whole")
+    whole = programs.undisturbed(program)
     programs.start(program, "lives", "1.1.2", status=RESTART)
     resumed = programs.start(program, "lives")
     assert resumed["trained"] == 2 * lives.STEPS - 3
@@ -63,14 +72,14 @@ def test_interrupted_in_the_second_of_two_fits(programs: Programs, program: str)
 
 def test_interrupted_at_the_begin_of_the_second_fit(programs: Programs) -> None:
     """Its first checkpoint is at its first step."""
-    whole = programs.start("two_fits_of_one_model", "whole")
+    whole = programs.undisturbed("two_fits_of_one_model")
     programs.start("two_fits_of_one_model", "lives", "1.0.0", status=RESTART)
     assert without_count(programs.start("two_fits_of_one_model", "lives")) == without_count(whole)
 
 
 @pytest.mark.parametrize("program", ["two_fits_on_one_data_set", "random_numbers_between_fits"])
 def test_killed_before_the_first_checkpoint_of_the_second_fit(programs: Programs, program: str) -> None:
-    whole = programs.start(program, "whole")
+    whole = programs.undisturbed(program)
     programs.start(program, "lives", "1.-1.0", status=-signal.SIGKILL)
     assert without_count(programs.start(program, "lives")) == without_count(whole)
 
@@ -81,7 +90,7 @@ def test_lost_seeds_of_objects_trained_again_are_warned_of(programs: Programs) -
 
 
 def test_same_objects_trained_again_after_a_notice(programs: Programs) -> None:
-    whole = programs.start("one_fit", "whole")
+    whole = programs.undisturbed("one_fit")
     again = programs.start("same_cell_again", "lives", "0.1.2")
     assert "make the data set anew" not in programs.stderr
     assert without_count(again) == without_count(whole)
