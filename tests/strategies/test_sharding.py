@@ -1,17 +1,14 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from pathlib import Path
 from typing import Any
 
-import keras
-import numpy as np
 import pytest
-import tensorflow as tf
 
-from tf_preempt import errors
-from tf_preempt.strategies.sharding import ShardPlan, SourceFacts, plan_shards, source_facts
+from tests.integration import cluster
 
-Policy = tf.data.experimental.AutoShardPolicy
+SCRIPTS = Path(__file__).parent / "scripts"
 
 # Each element on one worker only, and none left out.  `policy OFF` means all of it on each worker.
 DIVIDED = {
@@ -27,12 +24,6 @@ DIVIDED = {
     "files, AUTO": range(16),
 }
 ALL_CASES = [*DIVIDED, "padded batch", "nested", "policy OFF", "files, interleaved"]
-
-
-@pytest.fixture(autouse=True)
-def _no_global_seed() -> None:
-    """What an earlier test has set for the whole process would be a seed here."""
-    tf.random.set_seed(None)
 
 
 def flat(batches: Any) -> list[int]:
@@ -85,20 +76,6 @@ def test_fewer_files_than_workers_are_sharded_by_elements(two_workers: Any) -> N
 
 
 @pytest.mark.parametrize("worker", [0, 1])
-@pytest.mark.parametrize(
-    "start", ["auto_shard_policy = AUTO: the data set reads 1 file(s)", "the data set is sh"]
-)
-def test_each_warning_comes_once(two_workers: Any, worker: int, start: str) -> None:
-    assert two_workers.outputs[worker].count(start) == 1
-
-
-@pytest.mark.parametrize("worker", [0, 1])
-def test_policy_file_with_too_few_files_is_refused_on_all_workers(two_workers: Any, worker: int) -> None:
-    refused = two_workers.saved[worker]["bad_input"]["refused"]
-    assert refused.startswith("ConfigError: auto_shard_policy = FILE: the data set reads 1 file(s)")
-
-
-@pytest.mark.parametrize("worker", [0, 1])
 def test_data_set_that_is_not_batched_is_refused(two_workers: Any, worker: int) -> None:
     refused = two_workers.saved[worker]["bad_input"]["not batched"]
     assert refused.startswith("ConfigError: the data set's elements hold scalars")
@@ -109,157 +86,202 @@ def test_two_replicas_in_one_process_are_saveable(without_cluster: dict[str, Any
     assert without_cluster["two replicas"]["saveable"] == "no error"
 
 
-def facts(
-    policy: Policy, files: int | None = None, unseeded: bool = False, reads: bool = True
-) -> SourceFacts:
-    return SourceFacts(policy=policy, reads_files=reads, files=files, unseeded=unseeded)
+@pytest.fixture(scope="session")
+def sharding_cases(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What each of two workers found, by case."""
+    directory = tmp_path_factory.mktemp("sharding")
+    cluster.run_workers(SCRIPTS / "sharding_cases.py", [str(directory)], directory=directory, timeout_s=400)
+    return [json.loads((directory / f"{worker}.json").read_text("utf-8")) for worker in range(2)]
 
 
-@pytest.mark.parametrize(
-    ("found", "policy", "warnings"),
-    [
-        (facts(Policy.AUTO, files=1), Policy.DATA, ["fewer"]),
-        (facts(Policy.AUTO, files=2), Policy.DATA, ["fewer"]),
-        (facts(Policy.AUTO, files=3), Policy.AUTO, []),
-        (facts(Policy.AUTO, files=None), Policy.AUTO, []),
-        (facts(Policy.AUTO, files=3, unseeded=True), Policy.AUTO, []),
-        (facts(Policy.AUTO, files=1, unseeded=True), Policy.DATA, ["fewer", "seed"]),
-        (facts(Policy.AUTO, reads=False), Policy.AUTO, []),
-        (facts(Policy.AUTO, reads=False, unseeded=True), Policy.AUTO, ["seed"]),
-        (facts(Policy.DATA, files=1), Policy.DATA, []),
-        (facts(Policy.DATA, files=5, unseeded=True), Policy.DATA, ["seed"]),
-        (facts(Policy.FILE, files=3, unseeded=True), Policy.FILE, []),
-        (facts(Policy.OFF, files=1, unseeded=True), Policy.OFF, []),
-        (facts(Policy.HINT, files=1, unseeded=True), Policy.HINT, []),
-    ],
+FILE_SOURCES = (
+    "tfrecord",
+    "text_lines",
+    "fixed_length",
+    "interleaved",
+    "listed_shuffled",
+    "zipped",
+    "concatenated",
+    "tfds",
 )
-def test_plan_for_three_workers(found: SourceFacts, policy: Policy, warnings: list[str]) -> None:
-    plan = plan_shards(found, 3)
-    assert isinstance(plan, ShardPlan)
-    assert plan.policy == policy
-    kinds = {"fewer": "file(s), but there are 3 workers", "seed": "shuffled without a seed"}
-    assert [kinds[kind] in text for kind, text in zip(warnings, plan.warnings, strict=True)] == [True] * len(
-        warnings
-    )
-    assert all("HINT: " in text for text in plan.warnings)
-
-
-def test_plan_refuses_policy_file_with_too_few_files() -> None:
-    with pytest.raises(errors.ConfigError, match=r"2 file\(s\), but there are 3 workers"):
-        plan_shards(facts(Policy.FILE, files=2), 3)
-
-
-def test_facts_refuse_files_without_a_reader() -> None:
-    with pytest.raises(ValueError, match="files=2"):
-        facts(Policy.AUTO, files=2, reads=False)
-
-
-def names(count: int) -> list[str]:
-    return [f"file-{index}" for index in range(count)]
-
-
-def slices(count: int) -> tf.data.Dataset:
-    return tf.data.Dataset.from_tensor_slices(names(count))
-
-
-@pytest.mark.parametrize(
-    ("make", "files"),
-    [
-        (lambda: tf.data.TFRecordDataset(names(1)), 1),
-        (lambda: tf.data.TFRecordDataset("file"), 1),
-        (lambda: tf.data.TFRecordDataset(names(3), num_parallel_reads=2), 3),
-        (lambda: tf.data.TFRecordDataset(slices(2)), 2),
-        (lambda: tf.data.TextLineDataset(names(2)), 2),
-        (lambda: tf.data.FixedLengthRecordDataset(names(2), 8), 2),
-        (lambda: slices(3).interleave(tf.data.TFRecordDataset), 3),
-        (lambda: slices(3).interleave(tf.data.TextLineDataset, num_parallel_calls=2), 3),
-        (lambda: slices(3).flat_map(lambda f: tf.data.TFRecordDataset(f).map(tf.strings.length)), 3),
-        (lambda: tf.data.TFRecordDataset(names(1)).map(tf.strings.length).cache().shuffle(4).batch(2), 1),
-        (lambda: tf.data.Dataset.zip((tf.data.TFRecordDataset(names(4)), tf.data.TFRecordDataset("a"))), 1),
-        (lambda: tf.data.TFRecordDataset("a").concatenate(tf.data.TFRecordDataset(names(2))), 1),
-        (lambda: slices(3).repeat().interleave(tf.data.TFRecordDataset), None),
-        (lambda: slices(3).filter(lambda f: True).interleave(tf.data.TFRecordDataset), None),
-    ],
+MEMORY_SOURCES = (
+    "slices",
+    "generator",
+    "any order",
+    "shuffled",
+    "shuffled once",
+    "shuffled twice",
+    "indices shuffled in map",
+    "shuffled in a called function",
+    "shuffled in flat_map",
+    "csv",
 )
-def test_files_are_counted_without_reading_them(
-    make: Callable[[], tf.data.Dataset], files: int | None
+BY_FILES = [f"{policy}, {name}" for policy in ("AUTO", "FILE") for name in FILE_SOURCES]
+BY_ELEMENTS = [
+    *(f"DATA, {name}" for name in (*FILE_SOURCES, *MEMORY_SOURCES)),
+    *(f"AUTO, one file, {name}" for name in FILE_SOURCES),
+    *(f"AUTO, {name}" for name in MEMORY_SOURCES),
+    "AUTO, files beside memory",
+]
+WHOLE = [f"{policy}, whole{shuffled}" for policy in ("OFF", "HINT") for shuffled in ("", ", shuffled")]
+
+# A data set of pairs holds each number twice.
+NUMBERS = [str(number) for number in range(24)]
+PAIRS = [str([number, number]) for number in range(24)]
+
+
+def expected(case: str) -> list[str]:
+    return sorted(PAIRS if "zipped" in case else NUMBERS)
+
+
+@pytest.mark.parametrize("epoch", [0, 1])
+@pytest.mark.parametrize("case", [*BY_FILES, *BY_ELEMENTS, "HINT, hinted"])
+def test_each_element_comes_once_over_all_workers(sharding_cases: Any, case: str, epoch: int) -> None:
+    shards = [[str(x) for x in one["every_source"][case]["epochs"][epoch]] for one in sharding_cases]
+    assert sorted(shards[0] + shards[1]) == expected(case)
+    assert all(shards)
+
+
+@pytest.mark.parametrize("worker", [0, 1])
+@pytest.mark.parametrize("epoch", [0, 1])
+@pytest.mark.parametrize("case", WHOLE)
+def test_each_element_comes_once_per_worker_where_nothing_is_divided(
+    sharding_cases: Any, case: str, epoch: int, worker: int
 ) -> None:
-    found = source_facts(make())
-    assert found.reads_files
-    assert found.files == files
+    found = sharding_cases[worker]["every_source"][case]["epochs"][epoch]
+    assert sorted(str(x) for x in found) == expected(case)
 
 
+def test_every_case_is_judged(sharding_cases: Any) -> None:
+    assert {*BY_FILES, *BY_ELEMENTS, *WHOLE, "HINT, hinted"} == set(sharding_cases[0]["every_source"])
+
+
+@pytest.mark.parametrize("worker", [0, 1])
 @pytest.mark.parametrize(
-    "make",
+    ("cases", "policy", "whole"),
     [
-        lambda: tf.data.Dataset.range(3).batch(2),
-        lambda: tf.data.Dataset.from_tensor_slices([1.0]).map(lambda x: x + 1),
-        lambda: slices(2).interleave(lambda x: tf.data.Dataset.from_tensors(x)),
+        (BY_FILES, "FILE", False),
+        (BY_ELEMENTS, "DATA", True),
+        (["OFF, whole", "OFF, whole, shuffled"], "OFF", True),
+        (["HINT, whole", "HINT, whole, shuffled"], "HINT", True),
+        (["HINT, hinted"], "HINT", False),
     ],
 )
-def test_sources_without_files(make: Callable[[], tf.data.Dataset]) -> None:
-    found = source_facts(make())
-    assert (found.reads_files, found.files) == (False, None)
-
-
-@tf.function
-def inner_shuffle(x: tf.Tensor) -> tf.Tensor:
-    return tf.random.shuffle(tf.range(x))
-
-
-def keras_arrays(shuffle: bool) -> tf.data.Dataset:
-    """The data set that Keras makes of the arrays that ``fit`` is given."""
-    found: list[tf.data.Dataset] = []
-    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
-    distribute = strategy.experimental_distribute_dataset
-    strategy.experimental_distribute_dataset = lambda dataset: found.append(dataset) or distribute(dataset)
-    with strategy.scope():
-        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-        model.compile("sgd", "mse")
-    model.fit(np.zeros((4, 1)), np.zeros((4, 1)), batch_size=2, shuffle=shuffle, verbose=0)
-    return found[0]
-
-
-def list_files(directory: Any, **arguments: Any) -> tf.data.Dataset:
-    (directory / "a.txt").touch()
-    return tf.data.TextLineDataset(tf.data.Dataset.list_files(str(directory / "*.txt"), **arguments))
-
-
-@pytest.mark.parametrize(
-    ("make", "unseeded"),
-    [
-        (lambda _: tf.data.Dataset.range(8).shuffle(8).map(lambda x: x).batch(2), True),
-        (lambda _: tf.data.Dataset.range(8).shuffle(8, seed=0).batch(2), False),
-        (lambda _: tf.data.Dataset.range(8).shuffle(8, seed=3, reshuffle_each_iteration=False), False),
-        (lambda _: tf.data.Dataset.range(8).batch(2), False),
-        (lambda _: tf.data.Dataset.zip((tf.data.Dataset.range(8), tf.data.Dataset.random())), True),
-        (lambda _: tf.data.Dataset.range(1).map(lambda _: tf.random.shuffle([1, 2])), True),
-        (lambda _: tf.data.Dataset.range(1).map(lambda x: inner_shuffle(x)), True),
-        (lambda _: tf.data.Dataset.range(1).map(lambda _: tf.random.shuffle([1, 2], seed=7)), False),
-        (lambda _: keras_arrays(shuffle=True), True),
-        (lambda _: keras_arrays(shuffle=False), False),
-        (lambda path: list_files(path), True),
-        (lambda path: list_files(path, seed=4), False),
-        (lambda path: list_files(path, shuffle=False), False),
-    ],
-)
-def test_unseeded_orders_are_found(
-    make: Callable[[Any], tf.data.Dataset], unseeded: bool, tmp_path: Any
+def test_explanation_says_what_happens(
+    sharding_cases: Any, worker: int, cases: list[str], policy: str, whole: bool
 ) -> None:
-    assert source_facts(make(tmp_path)).unseeded is unseeded
+    found = [sharding_cases[worker]["every_source"][case] for case in cases]
+    assert {(one["policy"], one["whole"]) for one in found} == {(policy, whole)}
+    assert [one["explaining logs"] for one in found] == [[]] * len(found)
 
 
-def test_a_global_seed_is_a_seed() -> None:
-    tf.random.set_seed(3)
-    try:
-        assert not source_facts(tf.data.Dataset.range(8).shuffle(8)).unseeded
-    finally:
-        tf.random.set_seed(None)
-    assert source_facts(tf.data.Dataset.range(8).shuffle(8)).unseeded
+@pytest.mark.parametrize("case", BY_FILES)
+def test_explanation_counts_files(sharding_cases: Any, case: str) -> None:
+    of_one_reader = [2, 1]
+    readers = 2 if "zipped" in case or "concatenated" in case else 1
+    files = sharding_cases[0]["every_source"][case]["files"]
+    assert files == [count * readers for count in of_one_reader]
 
 
-def test_policy_is_that_of_the_data_set() -> None:
-    options = tf.data.Options()
-    options.experimental_distribute.auto_shard_policy = Policy.HINT
-    assert source_facts(tf.data.Dataset.range(2).with_options(options).batch(1)).policy == Policy.HINT
-    assert source_facts(tf.data.Dataset.range(2)).policy == Policy.AUTO
+def test_each_data_set_is_told_of_in_one_line_by_the_chief(sharding_cases: Any) -> None:
+    lines = [[len(found["lines"]) for found in one["every_source"].values()] for one in sharding_cases]
+    assert lines == [[1] * len(lines[0]), [0] * len(lines[0])]
+
+
+def test_one_data_set_is_told_of_once_and_one_text_warned_of_once(sharding_cases: Any) -> None:
+    said, by_worker_1 = (one["said_once"] for one in sharding_cases)
+    assert [line.partition(" ")[0] for line in said] == ["WARNING", "INFO"]
+    assert said[0].removeprefix("WARNING") == said[1].removeprefix("INFO")
+    assert by_worker_1 == []
+    assert "runs the whole pipeline and drops 1 of 2 elements. Its shuffle has no seed" in said[0]
+    assert "\nHINT: strategy.distribute_datasets_from_function" in said[0]
+
+
+@pytest.mark.parametrize(
+    ("case", "message"),
+    [
+        ("FILE, few files", "FILE: the data set reads 1 file(s) on worker 0, but there are 2 workers"),
+        ("FILE, few files on worker 1", "FILE: the data set reads 1 file(s) on worker 1, but there are 2"),
+        ("FILE, no files", "FILE: TensorFlow finds no files to divide in the data set of worker 0"),
+        ("other policy", "auto_shard_policy: AUTO on worker 0, OFF on worker 1"),
+        ("other number of files", "numbers of files: (2,) on worker 0, (3,) on worker 1"),
+        (
+            "other elements",
+            "dtype=tf.int64, name=None) on worker 0, TensorSpec(shape=(None,), dtype=tf.float32",
+        ),
+        ("other batch size", "batch size: 4 on worker 0, 2 on worker 1"),
+        ("other number of batches", "number of batches: 2 on worker 0, 1 on worker 1"),
+        ("other seeds", "seeds of shuffles: ("),
+        ("a seed on worker 1", "seeds of shuffles: none on worker 0, ("),
+        ("not batched on worker 1", "worker 1: the data set's elements hold scalars"),
+    ],
+)
+def test_all_workers_refuse_with_one_error(sharding_cases: Any, case: str, message: str) -> None:
+    texts = [one["refusals"][case] for one in sharding_cases]
+    assert texts[0] == texts[1]
+    assert texts[0].startswith("ConfigError: ")
+    assert message in texts[0]
+    assert "\nHINT: " in texts[0]
+
+
+def test_all_workers_go_on_after_refusals(sharding_cases: Any) -> None:
+    assert sorted(x for one in sharding_cases for x in one["refusals"]["afterwards"]) == list(range(8))
+
+
+@pytest.mark.parametrize("worker", [0, 1])
+def test_own_data_of_each_worker_is_let_through_by_off(sharding_cases: Any, worker: int) -> None:
+    assert sharding_cases[worker]["own_data_without_sharding"] == [worker * 100 + x for x in range(4)]
+
+
+def test_take_and_skip_of_one_unseeded_shuffle_stay_apart(sharding_cases: Any) -> None:
+    found = [x for one in sharding_cases for part in one["orders"]["take and skip of one"] for x in part]
+    assert sorted(found) == list(range(24))
+
+
+@pytest.mark.parametrize("worker", [0, 1])
+def test_agreed_order_is_new_in_each_epoch_and_for_each_data_set(sharding_cases: Any, worker: int) -> None:
+    found = sharding_cases[worker]["orders"]
+    first, second = found["epochs of one"]
+    assert len({str(first), str(second), str(found["another like it"])}) == 3
+
+
+def test_what_cannot_be_seeded_is_warned_of_and_left_alone(sharding_cases: Any) -> None:
+    found = sharding_cases[0]["what_cannot_be_seeded"]
+    assert len(found["lines"]) == 1
+    assert "cannot agree on one order, for its functions use a variable" in found["lines"][0]
+    assert min(found["elements"]) >= 200
+
+
+@pytest.mark.parametrize("worker", [0, 1])
+def test_lookup_table_cardinality_and_spec_are_kept(sharding_cases: Any, worker: int) -> None:
+    found = sharding_cases[worker]["captured_and_resumed"]
+    assert found["cardinality"] == [6, 6]
+    assert found["same spec"]
+    assert found["reshuffles found"] == 1
+    shards = [one["captured_and_resumed"] for one in sharding_cases]
+    assert sorted(x for one in shards for x in one["first"] + one["rest"]) == list(range(1, 25))
+
+
+@pytest.mark.parametrize("worker", [0, 1])
+def test_position_in_an_agreed_order_is_restored(sharding_cases: Any, worker: int) -> None:
+    found = sharding_cases[worker]["captured_and_resumed"]
+    assert found["resumed"] == found["rest"]
+    assert len(found["rest"]) == 10
+
+
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_arrays_that_keras_shuffles_are_divided_in_every_epoch(sharding_cases: Any, epoch: int) -> None:
+    shards = [one["keras_arrays"]["epochs"][epoch] for one in sharding_cases]
+    assert sorted(shards[0] + shards[1]) == list(range(24))
+
+
+def test_arrays_that_keras_shuffles_come_in_a_new_order_in_every_epoch(sharding_cases: Any) -> None:
+    first, second = sharding_cases[0]["keras_arrays"]["epochs"]
+    assert first != second
+
+
+@pytest.mark.parametrize("worker", [0, 1])
+def test_every_worker_hears_all_in_the_order_of_workers(sharding_cases: Any, worker: int) -> None:
+    heard, me = sharding_cases[worker]["texts"]
+    assert heard == [f"worker {index}: größer als 1 \u2713" for index in range(2)]
+    assert me == worker

@@ -9,9 +9,10 @@ from tf_preempt.strategies.classic_api import ClassicApiMixin
 from tf_preempt.strategies.input import ResumableInputMixin
 from tf_preempt.strategies.keras_compat import KerasReduceMixin
 from tf_preempt.strategies.partial_batches import PartialBatchMixin
+from tf_preempt.strategies.sharding import ShardingMixin
 
 
-class StrategyMixin(KerasReduceMixin, PartialBatchMixin, ResumableInputMixin, ClassicApiMixin):
+class StrategyMixin(KerasReduceMixin, PartialBatchMixin, ResumableInputMixin, ShardingMixin, ClassicApiMixin):
     """Put it before the ``tf.distribute.Strategy`` class that is to be extended."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

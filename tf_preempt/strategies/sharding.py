@@ -1,183 +1,187 @@
-"""How a data set is divided over workers: which policy works for it, and what the user must know of it.
+"""How a data set is divided over workers: looked up, agreed on, said, and put into effect.
 
-Two ways in which sharding goes wrong without a word are looked for in the data set as it was built, at no
-cost for the pipeline: fewer files than workers, and an order that differs between workers.
+Each worker looks at its own data set (`shard_facts`), all tell all (`exchange`), and all come to the same
+decision or the same error (`shard_plan`).  TensorFlow divides the data; it is told a policy that works.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import logging
+import secrets
+import weakref
 from typing import Any
 
 import tensorflow as tf
 
 from tf_preempt import errors
-from tf_preempt.strategies import _tf_internals
+from tf_preempt.strategies.batches import check_divisible
+from tf_preempt.strategies.exchange import exchange_texts, worker_count
+from tf_preempt.strategies.one_order import Reordering
+from tf_preempt.strategies.shard_facts import Policy, SourceFacts, refusal, source_facts
+from tf_preempt.strategies.shard_plan import plan_shards
+from tf_preempt.strategies.sharding_explanation import ShardingExplanation
 
 _log = logging.getLogger("tf_preempt")
+
+# What was said, and of which data sets: Keras distributes one data set more than once.
 _said: set[str] = set()
+_said_of: weakref.WeakSet[tf.data.Dataset] = weakref.WeakSet()
 
-_Policy = tf.data.experimental.AutoShardPolicy
-
-# Sources that TensorFlow shards by file, without the version at the end of an op's name.
-_READER_OPS = (
-    "ArrayRecordDataset",
-    "FixedLengthRecordDataset",
-    "RecordIODataset",
-    "SSTableDataset",
-    "TextLineDataset",
-    "TFRecordDataset",
-)
-
-_SEED_HINT = (
-    "call keras.utils.set_random_seed (or tf.random.set_seed) with one number on all workers before the data "
-    "set is built or `fit` is called, or give every shuffle a seed; for arrays, shuffle=False works too."
-)
-_FILES_HINT = (
-    "write at least one file per worker, or set options.experimental_distribute.auto_shard_policy = "
-    "tf.data.experimental.AutoShardPolicy.DATA with dataset.with_options."
-)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SourceFacts:
-    """What decides how a data set can be sharded.
-
-    Args:
-        policy: ``auto_shard_policy`` of the data set's options.
-        reads_files: a reader of files is among its sources.
-        files: the smallest number of files that a reader has; None if no reader's number is known.
-        unseeded: a shuffle or a random source in it differs from process to process.
-    """
-
-    policy: Any
-    reads_files: bool
-    files: int | None
-    unseeded: bool
-
-    def __post_init__(self) -> None:
-        if self.files is not None and not self.reads_files:
-            raise ValueError(f"files={self.files!r} without reads_files: expected None.")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ShardPlan:
-    """How a data set will be sharded.
-
-    Args:
-        policy: the policy to use.
-        warnings: what the user must know, with the cure.
-    """
-
-    policy: Any
-    warnings: tuple[str, ...] = ()
-
-
-def plan_shards(facts: SourceFacts, workers: int) -> ShardPlan:
-    """Decides how to shard, the same on every worker.
-
-    Args:
-        facts: about the data set.
-        workers: how many workers share it; more than one.
-
-    Raises:
-        ConfigError: policy FILE was asked for, and there are fewer files than workers.
-    """
-    policy, warnings = facts.policy, []
-    short_of_files = facts.files is not None and facts.files < workers
-    shortage = f"the data set reads {facts.files} file(s), but there are {workers} workers"
-    if short_of_files and policy == _Policy.FILE:
-        raise errors.ConfigError(
-            f"auto_shard_policy = FILE: {shortage}, expected one file per worker or more.", hint=_FILES_HINT
-        )
-    if short_of_files and policy == _Policy.AUTO:
-        policy = _Policy.DATA
-        warnings.append(
-            f"auto_shard_policy = AUTO: {shortage}; every worker reads all of it and keeps its share of the "
-            f"elements (policy DATA).\nHINT: {_FILES_HINT}"
-        )
-    by_elements = policy == _Policy.DATA or (policy == _Policy.AUTO and not facts.reads_files)
-    if by_elements and facts.unseeded:
-        warnings.append(
-            "the data set is sharded by elements, but it is shuffled without a seed: each worker shuffles in "
-            f"another order, so that workers see some elements twice and others never.\nHINT: {_SEED_HINT}"
-        )
-    return ShardPlan(policy=policy, warnings=tuple(warnings))
-
-
-def source_facts(dataset: tf.data.Dataset) -> SourceFacts:
-    """Looks at how a data set was built, without running it.
-
-    Args:
-        dataset: any; what its functions build inside is searched for readers only.
-
-    Raises:
-        InternalsChangedError: TensorFlow's private names have changed.
-    """
-    nodes = list(_tf_internals.walk_dataset(dataset))
-    name_sources = [names for node in nodes for names in _file_name_sources(node)]
-    counts = [int(names.cardinality()) for names in name_sources]
-    known = [count for count in counts if count >= 0]
-    return SourceFacts(
-        policy=dataset.options().experimental_distribute.auto_shard_policy,
-        reads_files=bool(name_sources),
-        files=min(known, default=None),
-        unseeded=any(_tf_internals.is_unseeded(node) for node in nodes),
-    )
-
-
-def _file_name_sources(node: tf.data.Dataset) -> list[tf.data.Dataset]:
-    """The data sets of file names that `node` reads from, if it reads files."""
-    names = _tf_internals.dataset_file_names(node)
-    if names is not None:
-        return [names]
-    if any(op.type.startswith(_READER_OPS) for op in _tf_internals.dataset_function_ops(node)):
-        return _tf_internals.dataset_inputs(node)
-    return []
-
-
-def with_working_shards(dataset: tf.data.Dataset, workers: int) -> tf.data.Dataset:
-    """The same data set, with a policy under which its shards hold what they should; warns where they cannot.
-
-    Args:
-        dataset: as the user built it.
-        workers: how many workers share it; more than one.
-
-    Raises:
-        ConfigError: policy FILE was asked for, and there are fewer files than workers.
-        InternalsChangedError: TensorFlow's private names have changed.
-    """
-    facts = source_facts(dataset)
-    plan = plan_shards(facts, workers)
-    for warning in plan.warnings:
-        if warning not in _said:
-            _said.add(warning)
-            _log.warning(warning)
-    if plan.policy == facts.policy:
-        return dataset
-    options = tf.data.Options()
-    options.experimental_distribute.auto_shard_policy = plan.policy
-    return dataset.with_options(options)
+_CHIEF = 0
 
 
 def prepare(strategy: Any, dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """The same data set, ready to be divided over the workers of `strategy`; to be called eagerly.
+    """The same data set, ready to be divided over the replicas of `strategy`; to be called eagerly.
 
-    With several workers, all of them must call it with their data sets in the same order.
+    With several workers, all of them must call it with their data sets in the same order.  The chief logs one
+    line per data set: a warning if the workers do work in vain or the data may come out wrong.
+
+    Args:
+        strategy: of this package.
+        dataset: as the user built it, batched by the global batch size.
+
+    Returns:
+        A data set with a policy under which its shards hold what they should, and with seeds that all workers
+        share where it had none and that matters.
+
+    Raises:
+        ConfigError: the elements are no batches or cannot be divided; policy FILE was asked for, and the
+            files do not suffice; or the workers' data sets differ.  The same on all workers.
+        InternalsChangedError: TensorFlow's private names have changed.
+    """
+    if strategy.num_replicas_in_sync == 1:
+        return dataset
+    workers = worker_count(strategy)
+    if workers == 1:
+        check_divisible(dataset.element_spec)
+        return dataset
+    facts, reordering = _look(dataset, workers)
+    message = f"{secrets.randbits(62) + 1} {facts.to_json()}"
+    texts, me = exchange_texts(strategy, message)
+    draw, rows = _parsed(texts)
+    explanation = plan_shards(rows)
+    if me == _CHIEF:
+        _say(dataset, explanation)
+    if reordering is not None and (explanation.agreed_seed or explanation.fixed_order):
+        dataset = reordering.apply(draw)
+    return _with_policy(dataset, explanation)
+
+
+def explain(strategy: Any, dataset: tf.data.Dataset) -> ShardingExplanation:
+    """How `prepare` would divide a data set, if all workers have one like this worker's; nothing is sent.
 
     Args:
         strategy: of this package.
         dataset: as the user built it.
 
     Raises:
-        ConfigError: policy FILE was asked for, and there are fewer files than workers.
+        ConfigError: the elements are no batches or cannot be divided; or policy FILE was asked for, and the
+            files do not suffice.
         InternalsChangedError: TensorFlow's private names have changed.
     """
     workers = worker_count(strategy)
-    return with_working_shards(dataset, workers) if workers > 1 else dataset
+    if strategy.num_replicas_in_sync > 1:
+        check_divisible(dataset.element_spec)
+    facts, _ = _look(dataset, workers)
+    return plan_shards([facts] * workers)
 
 
-def worker_count(strategy: Any) -> int:
-    """How many processes share the data of `strategy`."""
-    return int(strategy.num_replicas_in_sync // len(strategy.extended.worker_devices))
+class ShardingMixin:
+    """Lets users ask a strategy how it divides their data."""
+
+    def explain_sharding(self, dataset: tf.data.Dataset) -> ShardingExplanation:
+        """Says how `experimental_distribute_dataset` would divide a data set over the workers.
+
+        Use it to see before training which worker reads what.  Nothing is logged and nothing is sent: it may
+        be called on one worker alone, and assumes that the others have a data set like this one.
+
+        Example:
+            >>> strategy.explain_sharding(dataset).files_per_worker
+            (3, 2)
+
+        Args:
+            dataset: batched by the global batch size.
+
+        Raises:
+            ConfigError: what is given is no ``tf.data.Dataset``, its elements are no batches or cannot be
+                divided, or policy FILE was asked for, and the files do not suffice.
+            InternalsChangedError: TensorFlow's private names have changed.
+        """
+        if not isinstance(dataset, tf.data.Dataset):
+            raise errors.ConfigError(
+                f"explain_sharding was given {dataset!r} ({type(dataset).__name__}): expected a "
+                "tf.data.Dataset.",
+                hint="give the data set before it is distributed.",
+            )
+        return explain(self, dataset)
+
+
+def _look(dataset: tf.data.Dataset, workers: int) -> tuple[SourceFacts, Reordering | None]:
+    """What this worker knows, and how its data set gets an order that all share, if it has none."""
+    try:
+        check_divisible(dataset.element_spec)
+    except errors.ConfigError as error:  # for all workers, which raise it together
+        return refusal(dataset, error), None
+    facts = source_facts(dataset, workers)
+    if not _needs_one_order(facts, workers):
+        return facts, None
+    reordering = Reordering(dataset)
+    return dataclasses.replace(facts, obstacle=reordering.obstacle), reordering
+
+
+def _needs_one_order(facts: SourceFacts, workers: int) -> bool:
+    """Says whether the workers divide elements, and would see them in different orders."""
+    if not facts.unseeded and not facts.unordered:
+        return False
+    try:
+        explanation = plan_shards([facts] * workers)
+        return explanation.agreed_seed or explanation.fixed_order
+    except errors.ConfigError:  # which comes again, with what the other workers know
+        return False
+
+
+def _parsed(texts: list[str]) -> tuple[int, list[SourceFacts]]:
+    """The chief's number, and what each worker knows."""
+    numbers, facts = zip(*(text.split(" ", 1) for text in texts), strict=True)
+    return int(numbers[_CHIEF]), [SourceFacts.from_json(one) for one in facts]
+
+
+def _say(dataset: tf.data.Dataset, explanation: ShardingExplanation) -> None:
+    """One line per data set; a warning, if there is anything to do about it, once per text."""
+    if dataset in _said_of:
+        return
+    _said_of.add(dataset)
+    hints = [] if explanation.hint is None else [f"HINT: {explanation.hint}"]
+    text = "\n".join([f"Sharding of a data set: {explanation}", *hints, *explanation.warnings])
+    worth_a_warning = explanation.warnings or explanation.hint
+    level = logging.WARNING if worth_a_warning and text not in _said else logging.INFO
+    _said.add(text)
+    _log.log(level, text)
+
+
+def _with_policy(dataset: tf.data.Dataset, explanation: ShardingExplanation) -> tf.data.Dataset:
+    options = tf.data.Options()
+    if explanation.policy == Policy.DATA:
+        # TensorFlow's AUTO can divide the files of one source, find another without, and divide elements too.
+        options.experimental_distribute.auto_shard_policy = Policy.DATA
+    if explanation.fixed_order:
+        options.deterministic = True
+    return dataset.with_options(options)
+
+
+def with_working_shards(dataset: tf.data.Dataset, workers: int) -> tf.data.Dataset:
+    """The same data set, under a policy that works; without an exchange between workers.
+
+    Args:
+        dataset: as the user built it.
+        workers: how many share it; more than one.
+
+    Raises:
+        ConfigError: policy FILE was asked for, and the files do not suffice.
+        InternalsChangedError: TensorFlow's private names have changed.
+    """
+    facts, _ = _look(dataset, workers)
+    explanation = plan_shards([facts] * workers)
+    _say(dataset, explanation)
+    return _with_policy(dataset, explanation)

@@ -13,9 +13,6 @@ from tf_preempt.strategies._tf_internals.datasets import dataset_file_names, wal
 # process, where generators and Python functions are alive.
 _IGNORE_EXTERNAL_STATE = 1
 
-# tf.data.experimental.AutoShardPolicy.AUTO, likewise.
-_AUTO = 0
-
 # The dtype of a tensor that is a handle, in place of the values that it stands for.
 _HANDLES = (tf.resource, tf.variant)
 
@@ -23,8 +20,8 @@ _HANDLES = (tf.resource, tf.variant)
 def dataset_graph(dataset: tf.data.Dataset) -> tf.compat.v1.GraphDef:
     """The graph that builds a data set; its ``_Retval`` node takes the data set.
 
-    Constants and arrays are copied into it.  What a function of the pipeline captured by reference (variables,
-    lookup tables) is in it as a copy, too.
+    Constants and arrays are copied into it.  What a function of the pipeline captured by reference
+    (variables, lookup tables) is in it as a copy, too.
 
     Raises:
         tf.errors.OpError: the data set cannot be written as a graph, or is larger than 2 GB.
@@ -39,22 +36,37 @@ def sharded_graph(dataset: tf.data.Dataset, workers: int) -> tf.compat.v1.GraphD
     Under AUTO, because an explicit FILE that cannot be obeyed logs pages.
 
     Args:
-        dataset: any.
+        dataset: any; with policy AUTO or FILE in its options.
         workers: among how many it is shared.
 
     Raises:
         tf.errors.OpError: as for `dataset_graph`, or the data set cannot be sharded.
         InternalsChangedError: TensorFlow's private names have changed.
     """
+    auto = tf.data.experimental.AutoShardPolicy.AUTO
+    asked = dataset
+    if dataset.options().experimental_distribute.auto_shard_policy != auto:
+        # The options are above what the op is given, and AUTO in later options changes nothing.
+        asked = dataset_from_graph(_without_options(dataset_graph(dataset)), dataset.element_spec)
     sharded = tf.raw_ops.AutoShardDataset(
-        input_dataset=attribute(dataset, "_variant_tensor", "Dataset"),
+        input_dataset=attribute(asked, "_variant_tensor", "Dataset"),
         num_workers=workers,
         index=0,
-        auto_shard_policy=_AUTO,
+        auto_shard_policy=auto.value,
         num_replicas=workers,
         **attribute(dataset, "_flat_structure", "Dataset"),
     )
     return _graph_of(sharded)
+
+
+def _without_options(graph: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
+    """Lets whoever reads an ``OptionsDataset`` read what that reads."""
+    behind = {node.name: node.input[0] for node in graph.node if node.op == "OptionsDataset"}
+    for node in graph.node:
+        for index, name in enumerate(node.input):
+            while name in behind:
+                name = node.input[index] = behind[name]
+    return graph
 
 
 def _graph_of(variant: tf.Tensor) -> tf.compat.v1.GraphDef:
