@@ -16,6 +16,17 @@ SCRIPT = Path(__file__).parent / "scripts" / "classic_cases.py"
 # What each replica draws from 16 numbers in global batches of 8.
 HALVES = [[[0, 1, 2, 3], [4, 5, 6, 7]], [[8, 9, 10, 11], [12, 13, 14, 15]]]
 
+# Those that name their replacement.
+OLD_NAMES = [
+    "experimental_distribute_datasets_from_function",
+    "experimental_make_numpy_dataset",
+    "experimental_run",
+    "experimental_run_v2",
+    "make_dataset_iterator",
+    "make_input_fn_iterator",
+    "update_config_proto",
+]
+
 Results = list[dict[str, Any]]
 
 
@@ -244,15 +255,7 @@ def test_each_old_name_is_replaced_in_one_line_at_the_line_that_called_it(result
         lines = process["log"]
         assert {(level, file) for level, file, _ in lines} == {("WARNING", SCRIPT.name)}
         texts = [text for *_, text in lines]
-        assert sorted(text.split()[0] for text in texts) == [
-            "strategy.experimental_distribute_datasets_from_function",
-            "strategy.experimental_make_numpy_dataset",
-            "strategy.experimental_run",
-            "strategy.experimental_run_v2",
-            "strategy.make_dataset_iterator",
-            "strategy.make_input_fn_iterator",
-            "strategy.update_config_proto",
-        ]
+        assert sorted(text.split()[0] for text in texts) == [f"strategy.{name}" for name in OLD_NAMES]
         assert all(" HINT: write " in text for text in texts)
 
 
@@ -266,3 +269,11 @@ def test_prefetching_input_in_a_function_is_refused_and_not_left_where_it_was(mi
         error = mirrored[0]["restart_of_prefetching_input"][case]
         assert error.startswith("ConfigError: the DistributedIterator behind this iterator copies batches")
         assert "HINT: give the function a new iterator" in error
+
+
+@pytest.mark.parametrize(
+    "name", [*OLD_NAMES, "experimental_local_results", "experimental_distribute_dataset", "reduce", "scope"]
+)
+def test_migration_page_has_a_row_for_each_name(name: str) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "migration.md").read_text(encoding="utf-8")
+    assert re.search(rf"^\| (`[^|]*, )?`{name}\(", page, re.MULTILINE)
