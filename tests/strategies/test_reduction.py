@@ -126,6 +126,10 @@ REFUSED_IN_A_GRAPH = [
         "refused: parts, in a function, nest",
         ["leaf 2 of value has parts of", "[(2) and (1)]", "HINT: axis=0"],
     ),
+    (
+        "refused: parts, in a function, last batch of a data set",
+        ["value has parts of", "[(4) and (3)]", "HINT: axis=0"],
+    ),
     ("uint8, sum too large, in a function", ["the SUM of value", "uint8 (0 to 255)", "[300 3]", CAST]),
 ]
 
@@ -192,7 +196,7 @@ def test_sum_has_the_dtype_of_its_values(
 @pytest.mark.parametrize("where", WHERE, ids=["eagerly", "in a function"])
 @pytest.mark.parametrize("axis", [None, 0])
 @pytest.mark.parametrize("dtype", PARTS)
-def test_mean_of_integers_is_a_fraction(
+def test_mean_has_the_dtype_of_its_values_but_for_integers(
     found: Found, setting: str, dtype: str, axis: int | None, where: str
 ) -> None:
     first, second = PARTS[dtype]

@@ -31,7 +31,7 @@ class Reducer:
         self._strategy = strategy
         self._replicas: int = strategy.num_replicas_in_sync
         self._replicas_here: int = len(strategy.extended.worker_devices)
-        self._is_one_process = self._replicas == self._replicas_here
+        self._is_one_process: bool = self._replicas == self._replicas_here
         self._plain_reduce = plain_reduce
         self._functions: dict[Any, Any] = {}
 
@@ -67,7 +67,7 @@ class Reducer:
     def _is_same_everywhere(self, value: Any) -> bool:
         """Says whether all replicas must hold the same; plain tensors may differ between workers."""
         if isinstance(value, tf.distribute.DistributedValues):
-            return isinstance(value, tf.types.experimental.distributed.Mirrored)
+            return bool(isinstance(value, tf.types.experimental.distributed.Mirrored))
         return self._is_one_process
 
     def _is_ready(self, leaf: Leaf) -> bool:

@@ -102,6 +102,18 @@ def no_rank() -> Any:
     )
 
 
+def last_batch_in_function() -> Any:
+    """Seven rows of a global batch of eight, in a function with the data set's own specification."""
+    dataset = tf.data.Dataset.from_tensor_slices(tf.range(7.0)).batch(8)
+    distributed = STRATEGY.experimental_distribute_dataset(dataset)
+
+    @tf.function(input_signature=[distributed.element_spec])
+    def step(rows: Any) -> Any:
+        return REDUCE("SUM", STRATEGY.run(tf.square, args=(rows,)))
+
+    return step(next(iter(distributed)))
+
+
 with STRATEGY.scope():
     MIRRORED = tf.Variable(3.0)
     MIRRORED_INTS = tf.Variable([3, 4])
@@ -246,6 +258,7 @@ CASES: dict[str, Callable[[], Any]] = {
     "refused: parts, in a function, nest": in_function(
         lambda: REDUCE("SUM", (SCALAR, unknown_length(2, 2), unknown_length(2, 1)))
     ),
+    "refused: parts, in a function, last batch of a data set": last_batch_in_function,
     "after it was refused": lambda: REDUCE("SUM", ROWS),
     "refused: op": lambda: REDUCE("MAX", ROWS),
     "refused: op of another kind": lambda: REDUCE(tf.VariableAggregation.SUM, ROWS),
