@@ -55,7 +55,7 @@ def test_what_cannot_be_built_again(make: Callable[[], tf.data.Dataset], obstacl
 def test_what_is_too_large_is_not_built_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(one_order, "_LARGEST_BYTES", 100)
     dataset = tf.data.Dataset.from_tensor_slices(np.zeros(20)).shuffle(20)
-    assert "GiB of arrays" in str(Reordering(dataset).obstacle)
+    assert "MiB of arrays" in str(Reordering(dataset).obstacle)
 
 
 def test_static_table_is_kept() -> None:

@@ -17,8 +17,8 @@ from tf_preempt.strategies import graph_nodes, graph_seeds
 from tf_preempt.strategies._tf_internals import dataset_graphs
 from tf_preempt.strategies._tf_internals.orders import has_unseeded_shuffle
 
-# A graph is a message of at most 2 GB, and stands in memory more than once while it is changed.
-_LARGEST_BYTES = 2**30
+# A graph with its arrays stands in memory several times while it is changed, and once more ever after.
+_LARGEST_BYTES = 2**29
 
 # What a graph holds a copy of, so that a change of the original would no longer be seen.
 _COPIED_STATE = ("VarHandleOp", "MutableHashTable", "MutableDenseHashTable")
@@ -52,7 +52,7 @@ class Reordering:
     def _look(self) -> None:
         size = dataset_graphs.constant_bytes(self._dataset)
         if size > _LARGEST_BYTES:
-            self.obstacle = f"the data set holds {size / 2**30:.1f} GiB of arrays, too much to build it again"
+            self.obstacle = f"the data set holds {size / 2**20:.0f} MiB of arrays, too much to build it again"
             return
         try:
             self._graph = dataset_graphs.dataset_graph(self._dataset)
