@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tf_preempt.strategies import graph_nodes
 from tf_preempt.strategies._tf_internals import dataset_graphs, serialize_iterator
+from tf_preempt.strategies.graph_arrays import dataset_with_arrays
 from tf_preempt.strategies.graph_seeds import Seeded, seed_everything, unseeded_nodes
 
 NUMBERS = tf.data.Dataset.range(24)
@@ -99,7 +100,7 @@ def seeded(dataset: tf.data.Dataset, seed: int = 77) -> tuple[tf.data.Dataset, S
     graph = dataset_graphs.dataset_graph(dataset)
     of_nodes = [(seed, number + 2) for number in range(len(unseeded_nodes(graph)))]
     done = seed_everything(graph, of_nodes, (seed, 1))
-    rebuilt = dataset_graphs.dataset_from_graph(graph, dataset.element_spec)
+    rebuilt = dataset_with_arrays(graph, {}, dataset.element_spec)
     return dataset_graphs.standing_in_for(dataset, rebuilt), done
 
 

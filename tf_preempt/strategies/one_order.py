@@ -13,12 +13,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_preempt.strategies import graph_nodes, graph_seeds
+from tf_preempt.strategies import graph_arrays, graph_nodes, graph_seeds
 from tf_preempt.strategies._tf_internals import dataset_graphs
 from tf_preempt.strategies._tf_internals.orders import has_unseeded_shuffle
 
-# A graph with its arrays stands in memory several times while it is changed, and once more ever after.
-_LARGEST_BYTES = 2**29
+# A graph with its arrays, at most 2 GB, stands in memory several times until they are taken out of it.
+_LARGEST_BYTES = 2**30
 
 # What a graph holds a copy of, so that a change of the original would no longer be seen.
 _COPIED_STATE = ("VarHandleOp", "MutableHashTable", "MutableDenseHashTable")
@@ -81,7 +81,8 @@ class Reordering:
     def _rebuilt(self, draw: int) -> tf.data.Dataset:
         graph_seeds.seed_everything(self._graph, self._seeds_of_nodes(draw), (draw, 1))
         graph_nodes.give_in_order(self._graph)
-        rebuilt = dataset_graphs.dataset_from_graph(self._graph, self._dataset.element_spec)
+        arrays = graph_arrays.take_out_arrays(self._graph, dataset_graphs.held_arrays(self._dataset))
+        rebuilt = graph_arrays.dataset_with_arrays(self._graph, arrays, self._dataset.element_spec)
         return dataset_graphs.standing_in_for(self._dataset, rebuilt)
 
     def _seeds_of_nodes(self, draw: int) -> list[tuple[int, int]]:

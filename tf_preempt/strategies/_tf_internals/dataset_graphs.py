@@ -134,12 +134,21 @@ def constant_bytes(dataset: tf.data.Dataset) -> int:
     Raises:
         InternalsChangedError: TensorFlow's private names have changed.
     """
+    return sum(int(tf.size(one)) * one.dtype.size for one in held_arrays(dataset))
+
+
+def held_arrays(dataset: tf.data.Dataset) -> list[tf.Tensor]:
+    """The tensors that a data set holds, in its sources and in what its functions captured, each once.
+
+    Raises:
+        InternalsChangedError: TensorFlow's private names have changed.
+    """
     held = {}
     for node in walk_dataset(dataset):
         for tensor in [*(getattr(node, "_tensors", None) or ()), *_captured(node)]:
-            if isinstance(tensor, tf.Tensor) and tensor.dtype not in (*_HANDLES, tf.string):
-                held[id(tensor)] = int(tf.size(tensor)) * tensor.dtype.size
-    return sum(held.values())
+            if isinstance(tensor, tf.Tensor) and tensor.dtype not in _HANDLES:
+                held[id(tensor)] = tensor
+    return list(held.values())
 
 
 def _captured(node: tf.data.Dataset) -> list[Any]:
