@@ -8,12 +8,16 @@
 * ``resume:N`` goes on with what N left; ``resume:N:M`` interrupts that at its event M;
 * of two workers (``TF_CONFIG``) ``N@W`` interrupts W, and ``N@W-9`` kills it.
 
+Variants whose name begins with ``replicas`` train on two replicas in this process, and their last batch is
+smaller.
+
 A life appends to ``<worker>.trained`` which batches it trained; the one that completes writes
 ``<worker>.npz`` and ``<worker>.json``.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -40,7 +44,7 @@ def arrays(rows: int = 40):
 
 def pipelines(variant: str, batch: int):
     """Training and validation data of a variant."""
-    x, y = arrays(5 * batch)
+    x, y = arrays(5 * batch - (5 if variant.startswith("replicas") else 0))
     if variant == "nested":
         features, labels = tf.constant(x), tf.constant(y)
 
@@ -94,7 +98,7 @@ def build(variant: str):
         keras.optimizers.Adam(0.01),
         "binary_crossentropy",
         metrics=["accuracy", keras.metrics.AUC(num_thresholds=20, name="auc")],
-        steps_per_execution=2 if variant == "two_per_execution" else 1,
+        steps_per_execution=2 if variant.endswith("two_per_execution") else 1,
     )
     return model
 
@@ -172,9 +176,9 @@ def train(strategy, directory: pathlib.Path, variant: str, kill: Kill | None) ->
     worker, workers = 0, 1
     if strategy is not None:
         worker, workers = strategy.cluster_resolver.task_id, 2
-        with strategy.scope():
-            model = build(variant)
-    else:
+    elif variant.startswith("replicas"):
+        strategy = tf_preempt.strategies.MirroredStrategy(["CPU:0", "CPU:1"])
+    with strategy.scope() if strategy is not None else contextlib.nullcontext():
         model = build(variant)
     directory.mkdir(parents=True, exist_ok=True)
     callback = tf_preempt.callbacks.PreemptionCheckpoint(
@@ -220,6 +224,9 @@ def main(directory: str, jobs: list[str]) -> None:
     warnings.simplefilter("ignore")  # Keras says of data of unknown length that it ran out
     tf.config.experimental.enable_op_determinism()
     logging.basicConfig(level=logging.INFO)
+    if any(job.startswith("replicas") for job in jobs):
+        cpu = tf.config.list_physical_devices("CPU")[0]
+        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
     strategy = tf_preempt.strategies.MultiWorkerMirroredStrategy() if "TF_CONFIG" in os.environ else None
     me = strategy.cluster_resolver.task_id if strategy else 0
     for job in jobs:
