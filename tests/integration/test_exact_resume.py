@@ -37,6 +37,7 @@ SHAPES = collections.defaultdict(
     nested=Shape(unknown=True),
     steps_per_epoch=Shape(train=4, validate=2),
     two_per_execution=Shape(stride=2),
+    replicas_two_per_execution=Shape(stride=2),
 )
 
 
@@ -70,6 +71,8 @@ SAMPLES = {
     "nested": (3, 6, 8, 12, 18),
     "arrays": (3, 6, 8, 14),
     "two_per_execution": (2, 4, 5, 8, 12),
+    "replicas": (2, 5, 7, 9, 14, 16),
+    "replicas_two_per_execution": (3, 5, 9),
 }
 
 

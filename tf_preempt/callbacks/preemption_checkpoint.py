@@ -26,6 +26,7 @@ from tf_preempt.checkpointing.committer import Committer, describe_variables
 from tf_preempt.checkpointing.directory import directory_news, resolve_directory
 from tf_preempt.checkpointing.session import SessionOptions, TrainingSession
 from tf_preempt.errors import ConfigError, DirectoryInUseError
+from tf_preempt.strategies.input import expect_checkpoints
 from tf_preempt.termination.config import TerminationConfig
 
 _log = logging.getLogger("tf_preempt")
@@ -87,6 +88,7 @@ class PreemptionCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # K
         check_max_to_keep(max_to_keep)
         check_on_preemption(on_preemption)
         check_stock_strategy()
+        expect_checkpoints()
         self.directory = resolve_directory(directory, environ)
         self._config = TerminationConfig.from_any(termination_config)
         self._cadence = Cadence.parse(save_every)

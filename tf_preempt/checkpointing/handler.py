@@ -27,6 +27,7 @@ from tf_preempt.checkpointing.session import SessionOptions, TrainingSession
 from tf_preempt.checkpointing.worker_part import WorkerPart
 from tf_preempt.errors import CheckpointMismatchError, ConfigError
 from tf_preempt.strategies import _tf_internals
+from tf_preempt.strategies.input import expect_checkpoints
 from tf_preempt.termination.config import TerminationConfig
 
 _log = logging.getLogger("tf_preempt")
@@ -111,6 +112,7 @@ class PreemptionCheckpointHandler:
             opening=_opening(checkpoint_or_checkpoint_manager, checkpoint_dir, environ),
             environ=environ,
         )
+        expect_checkpoints()
         self._steps = 0
         self._counts_turns = False
         self._said_ignored = False

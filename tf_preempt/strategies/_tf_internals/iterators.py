@@ -35,7 +35,8 @@ def owned_iterators(iterator: Any) -> list[Any]:
                 f"the position of a {type(one).__name__} (in a {type(iterator).__name__}) cannot be saved: "
                 "expected a tf.data.Iterator, one per worker.",
                 hint="distribute the tf.data.Dataset with strategy.experimental_distribute_dataset of a "
-                "tf_preempt.strategies strategy with one replica per worker, without `options`.",
+                "tf_preempt.strategies strategy, without `options`, after the PreemptionCheckpoint or the "
+                "PreemptionCheckpointHandler has been made.",
             )
     return found
 
