@@ -4,8 +4,8 @@
     TF_CONFIG='{"cluster": ..., "task": ...}' python examples/multi_worker_with_keras.py   # on each machine
 
 What the tutorial "Multi-worker training with Keras" teaches, for Keras 3; MultiWorkerMirroredStrategy comes
-from tf_preempt, all else is the same.  Every worker runs it.  The chief saves the model to the directory that is
-given as an argument (runs/mnist); the others save, too, as the tutorial does, and remove theirs.
+from tf_preempt, all else is the same.  Every worker runs it.  The chief saves the model to the directory
+that is given as an argument (runs/mnist); the others save, too, as the tutorial does, and remove theirs.
 
 MNIST is downloaded to ~/.keras (or KERAS_HOME) by the first run.
 """
