@@ -90,8 +90,13 @@ def test_two_replicas_in_one_process_are_saveable(without_cluster: dict[str, Any
 def sharding_cases(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What each of two workers found, by case."""
     directory = tmp_path_factory.mktemp("sharding")
-    cluster.run_workers(SCRIPTS / "sharding_cases.py", [str(directory)], directory=directory, timeout_s=400)
-    return [json.loads((directory / f"{worker}.json").read_text("utf-8")) for worker in range(2)]
+    ended = cluster.run_workers(
+        SCRIPTS / "sharding_cases.py", [str(directory)], directory=directory, timeout_s=400
+    )
+    return [
+        json.loads((directory / f"{one.index}.json").read_text("utf-8")) | {"output": one.output}
+        for one in ended
+    ]
 
 
 FILE_SOURCES = (
@@ -181,6 +186,11 @@ def test_explanation_counts_files(sharding_cases: Any, case: str) -> None:
     readers = 2 if "zipped" in case or "concatenated" in case else 1
     files = sharding_cases[0]["every_source"][case]["files"]
     assert files == [count * readers for count in of_one_reader]
+
+
+@pytest.mark.parametrize("worker", [0, 1])
+def test_tensorflow_prints_no_graph_where_files_cannot_be_divided(sharding_cases: Any, worker: int) -> None:
+    assert "unshardable source" not in sharding_cases[worker]["output"]
 
 
 def test_each_data_set_is_told_of_in_one_line_by_the_chief(sharding_cases: Any) -> None:
