@@ -13,7 +13,8 @@ Private names used:
   collectives, which are given other instance keys.
 * ``tf.function``: with which options one was made.  AutoGraph: the mark of errors that it leaves as they are.
 * ``tensorflow.python.framework.config``: whether op determinism is on; the public module can only turn it on.
-* ``tf.data``: an iterator's resource, a data set's inputs, functions, file names and seeds.
+* ``tf.data``: an iterator's resource; a data set's variant, inputs, functions, arrays, file names and seeds,
+  and the class of data sets with one input.
 * Keras 3: ``Variable._value``, the ``tf.Variable`` behind a Keras variable; the name of the method in which
   it learns the shapes and dtypes of its input.
 """
@@ -46,7 +47,6 @@ from tf_preempt.strategies._tf_internals.datasets import (
     dataset_file_names,
     dataset_function_ops,
     dataset_inputs,
-    is_unseeded,
     reshuffles,
     undistributed,
     walk_dataset,
@@ -97,7 +97,6 @@ __all__ = [
     "dataset_file_names",
     "dataset_function_ops",
     "dataset_inputs",
-    "is_unseeded",
     "reshuffles",
     "undistributed",
     "walk_dataset",

@@ -61,21 +61,6 @@ def dataset_file_names(dataset: tf.data.Dataset) -> tf.data.Dataset | None:
     return names if isinstance(names, tf.data.Dataset) else None
 
 
-def is_unseeded(dataset: tf.data.Dataset) -> bool:
-    """Says whether this very data set orders elements in a way that differs between processes.
-
-    A shuffle, a random source, or a function that shuffles a tensor of indices, as Keras does for arrays.
-
-    Raises:
-        InternalsChangedError: TensorFlow's private names have changed.
-    """
-    seeds = [getattr(dataset, name, None) for name in ("_seed", "_seed2")]
-    if all(isinstance(seed, tf.Tensor) and int(seed) == 0 for seed in seeds):
-        return True
-    shuffles = [op for op in dataset_function_ops(dataset) if op.type == "RandomShuffle"]
-    return any(op.get_attr("seed") == 0 and op.get_attr("seed2") == 0 for op in shuffles)
-
-
 def reshuffles(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
     """The shuffles of a pipeline that order each iteration anew; not those that its functions build.
 
