@@ -13,6 +13,7 @@ import tensorflow as tf
 from tf_preempt.callbacks import _keras_internals as keras_internals
 from tf_preempt.callbacks import model_state
 from tf_preempt.callbacks.callback_states import CallbackStates
+from tf_preempt.callbacks.legacy_keras import check_not_legacy
 from tf_preempt.callbacks.protected_fit import ProtectedFit
 from tf_preempt.checkpointing.arguments import (
     OnPreemption,
@@ -98,6 +99,15 @@ class PreemptionCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # K
         self._opening = directory_news(directory, environ)
         self._environ = environ
         self._fit: ProtectedFit | None = None
+
+    def set_model(self, model: Any) -> None:
+        """Takes the model that is to be trained.
+
+        Raises:
+            ConfigError: it is of the legacy Keras; before anything is trained or written.
+        """
+        check_not_legacy(model)
+        super().set_model(model)
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Restores the newest checkpoint and begins to watch.
