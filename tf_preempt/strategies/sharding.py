@@ -181,7 +181,9 @@ def with_working_shards(dataset: tf.data.Dataset, workers: int) -> tf.data.Datas
         ConfigError: policy FILE was asked for, and the files do not suffice.
         InternalsChangedError: TensorFlow's private names have changed.
     """
-    facts, _ = _look(dataset, workers)
+    facts, reordering = _look(dataset, workers)
+    if reordering is not None:
+        facts = dataclasses.replace(facts, obstacle="they do not talk about it here")
     explanation = plan_shards([facts] * workers)
     _say(dataset, explanation)
     return _with_policy(dataset, explanation)
