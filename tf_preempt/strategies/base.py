@@ -18,3 +18,4 @@ class StrategyMixin(KerasReduceMixin, PartialBatchMixin, ResumableInputMixin, Sh
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         _tf_internals.count_instances_in_graph(self)
+        _tf_internals.synchronize_in_branches(self)

@@ -24,6 +24,9 @@ from __future__ import annotations
 from tf_preempt.strategies._tf_internals.autograph import (
     let_errors_through,
 )
+from tf_preempt.strategies._tf_internals.branches import (
+    synchronize_in_branches,
+)
 from tf_preempt.strategies._tf_internals.checkpoints import (
     manager_settings,
 )
@@ -82,6 +85,7 @@ from tf_preempt.strategies._tf_internals.variables import (
 )
 
 __all__ = [
+    "synchronize_in_branches",
     "let_errors_through",
     "manager_settings",
     "count_instances_in_graph",
