@@ -37,9 +37,6 @@ class Case:
     refused: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
-# Keras reduces gradients inside a condition, where TensorFlow cannot wait for the other replicas.
-_NO_MERGE_CALL = dict.fromkeys(("workers", "devices"), "`merge_call` called while defining a new graph")
-
 CASES = (
     Case(group="data", name="tf_data", title="`tf.data`, shuffled and prefetched; `evaluate`, `predict`"),
     Case(group="data", name="numpy_arrays", title="NumPy arrays"),
@@ -147,18 +144,8 @@ CASES = (
         title="`mixed_float16`, loss scale that grows",
         tolerance=1e-3,
     ),
-    Case(
-        group="optimizers",
-        name="gradient_accumulation",
-        title="`gradient_accumulation_steps`",
-        refused=_NO_MERGE_CALL,
-    ),
-    Case(
-        group="optimizers",
-        name="moving_average",
-        title="moving average of the weights (`use_ema`)",
-        refused=_NO_MERGE_CALL,
-    ),
+    Case(group="optimizers", name="gradient_accumulation", title="`gradient_accumulation_steps`"),
+    Case(group="optimizers", name="moving_average", title="moving average of the weights (`use_ema`)"),
     Case(group="overflow", name="float16_overflow", title="overflow on one replica", tolerance=1e-3),
     Case(group="callbacks", name="learning_rate_scheduler", title="`LearningRateScheduler`"),
     Case(group="callbacks", name="early_stopping", title="`EarlyStopping`, `restore_best_weights`"),
