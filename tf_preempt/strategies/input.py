@@ -41,9 +41,8 @@ class ResumableInputMixin:
         * Without `options`, the position of the iterators can be saved: on CPUs always, on accelerators if a
           `PreemptionCheckpoint` or `PreemptionCheckpointHandler` was made before.
         * Batches whose size can vary hold the number of rows of all replicas, which `run` needs.
-        * With policy AUTO and fewer files than workers, elements are sharded instead of files (TensorFlow
-          fails on one worker and trains the others on zeros); one warning says so.
-        * An unseeded shuffle under sharding by elements is warned of once: workers' data would overlap.
+        * Workers agree on a policy that works, and on seeds where shuffles had none and that matters; the log
+          says which.  `explain_sharding` tells the same as data.
 
         Args:
             dataset: batched by the global batch size.
@@ -54,20 +53,14 @@ class ResumableInputMixin:
             A ``tf.distribute.DistributedDataset``.
 
         Raises:
-            ConfigError: the data set is not batched; or policy FILE was asked for, and there are fewer files
-                than workers.
-            ValueError: a batch cannot be divided (TensorFlow's own error).
+            ConfigError: the elements are no batches or cannot be divided; policy FILE was asked for, and
+                there are fewer files than workers; or the workers' data sets differ.  On all workers alike.
             InternalsChangedError: TensorFlow's private names have changed.
         """
-        replicas_here = len(self.extended.worker_devices)  # type: ignore[attr-defined]
-        workers = self.num_replicas_in_sync // replicas_here  # type: ignore[attr-defined]
         by_tensorflow = options is not None and options.experimental_replication_mode == _PER_REPLICA
         if by_tensorflow or not isinstance(dataset, tf.data.Dataset) or not tf.executing_eagerly():
             return super().experimental_distribute_dataset(dataset, options)  # type: ignore[misc]
-        if workers * replicas_here > 1:
-            _check_batched(dataset)
-        if workers > 1:
-            dataset = sharding.with_working_shards(dataset, workers)
+        dataset = sharding.prepare(self, dataset)
         return _tf_internals.distributed_dataset(self, dataset, options, on_host=self._on_host(options))
 
     def distribute_datasets_from_function(
@@ -122,14 +115,3 @@ def _checked(
         return found
 
     return checked
-
-
-def _check_batched(dataset: tf.data.Dataset) -> None:
-    specs = tf.nest.flatten(dataset.element_spec)
-    scalars = [spec for spec in specs if isinstance(spec, tf.TensorSpec) and spec.shape.rank == 0]
-    if scalars:
-        raise errors.ConfigError(
-            f"the data set's elements hold scalars ({scalars[0]}): expected batches, which are divided over "
-            "the replicas along their first axis.",
-            hint="call dataset.batch with the global batch size before the data set is distributed.",
-        )

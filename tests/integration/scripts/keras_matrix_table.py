@@ -146,7 +146,16 @@ CASES = (
     ),
     Case(group="optimizers", name="gradient_accumulation", title="`gradient_accumulation_steps`"),
     Case(group="optimizers", name="moving_average", title="moving average of the weights (`use_ema`)"),
-    Case(group="overflow", name="float16_overflow", title="overflow on one replica", tolerance=1e-3),
+    Case(
+        group="overflow",
+        name="float16_overflow",
+        title="`mixed_float16`, overflow on one replica",
+        tolerance=1e-3,
+        note=(
+            "With the optimizer below: Keras's own `LossScaleOptimizer` does not ask the other replicas "
+            "whether their gradients are finite."
+        ),
+    ),
     Case(group="callbacks", name="learning_rate_scheduler", title="`LearningRateScheduler`"),
     Case(group="callbacks", name="early_stopping", title="`EarlyStopping`, `restore_best_weights`"),
     Case(group="callbacks", name="reduce_lr_on_plateau", title="`ReduceLROnPlateau`"),

@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from tf_preempt import strategies
 from tf_preempt.strategies import _tf_internals, sharding
-from tf_preempt.strategies.exchange import exchange_texts
+from tf_preempt.strategies.sharding.exchange import exchange_texts
 
 (DIRECTORY,) = sys.argv[1:]
 RESOLVER = tf.distribute.cluster_resolver.TFConfigClusterResolver()

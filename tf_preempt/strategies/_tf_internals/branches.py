@@ -1,9 +1,9 @@
 """Replica functions that synchronize inside a branch or a loop.
 
-TensorFlow brings replicas together in `merge_call`, which it refuses inside ``tf.cond`` and ``tf.while_loop``.
-It has another way, in which each replica calls the collective by itself, and uses it for XLA on GPUs.  That way
-works in a branch, given that all replicas take the same one: Keras's optimizers take one in every
-``gradient_accumulation_steps``, and one in every ``ema_overwrite_frequency`` steps.
+TensorFlow brings replicas together in `merge_call`, which it refuses inside ``tf.cond`` and
+``tf.while_loop``.  It has another way, in which each replica calls the collective by itself, and uses it for
+XLA on GPUs.  That way works in a branch, given that all replicas take the same one: Keras's optimizers take
+one in every ``gradient_accumulation_steps``, and one in every ``ema_overwrite_frequency`` steps.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from tf_preempt.strategies._tf_internals.access import attribute, private_module
 from tf_preempt.strategies._tf_internals.counted import rows_of, spec_with_total, with_total
+from tf_preempt.strategies.refusals import RefuseTransformations
 
 # One object, always the same: type specifications compare options by identity, and another object would mean
 # another trace of every function that is given an iterator.
@@ -270,7 +271,7 @@ def _classes() -> SimpleNamespace:
         iterator._element_spec = owner._element_spec
         return iterator
 
-    class Dataset(base.DistributedDataset):  # type: ignore[misc, name-defined]
+    class Dataset(RefuseTransformations, base.DistributedDataset):  # type: ignore[misc, name-defined]
         def __iter__(self) -> Any:
             return make_iterator(self, self._cloned_datasets)
 
@@ -304,7 +305,7 @@ def _classes() -> SimpleNamespace:
                 replica_order=self._replica_order,
             )
 
-    class FromFunction(base.DistributedDatasetsFromFunction):  # type: ignore[misc, name-defined]
+    class FromFunction(RefuseTransformations, base.DistributedDatasetsFromFunction):  # type: ignore[misc, name-defined]
         def __iter__(self) -> Any:
             return make_iterator(self, self._datasets)
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_preempt.strategies import graph_arrays, graph_nodes, graph_seeds
 from tf_preempt.strategies._tf_internals import dataset_graphs
 from tf_preempt.strategies._tf_internals.orders import has_unseeded_shuffle
+from tf_preempt.strategies.sharding import graph_arrays, graph_nodes, graph_seeds
 
 # A graph with its arrays, at most 2 GB, stands in memory several times until they are taken out of it.
 _LARGEST_BYTES = 2**30

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tf_preempt import errors
-from tf_preempt.strategies import reduction_rules as rules
+from tf_preempt.strategies.reduction import rules
 
 SUM, MEAN = tf.distribute.ReduceOp.SUM, tf.distribute.ReduceOp.MEAN
 

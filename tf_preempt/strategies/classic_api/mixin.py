@@ -14,9 +14,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_preempt.strategies import classic_checks as checks
-from tf_preempt.strategies.classic_iterator import ClassicIterator
-from tf_preempt.strategies.numpy_dataset import numpy_dataset
+from tf_preempt.strategies.classic_api import checks
+from tf_preempt.strategies.classic_api.iterator import ClassicIterator
+from tf_preempt.strategies.classic_api.numpy_dataset import numpy_dataset
 
 _log = logging.getLogger("tf_preempt")
 

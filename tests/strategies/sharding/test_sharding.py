@@ -8,7 +8,7 @@ import pytest
 
 from tests.integration import cluster
 
-SCRIPTS = Path(__file__).parent / "scripts"
+SCRIPTS = Path(__file__).parents[1] / "scripts"
 
 # Each element on one worker only, and none left out.  `policy OFF` means all of it on each worker.
 DIVIDED = {
@@ -78,7 +78,7 @@ def test_fewer_files_than_workers_are_sharded_by_elements(two_workers: Any) -> N
 @pytest.mark.parametrize("worker", [0, 1])
 def test_data_set_that_is_not_batched_is_refused(two_workers: Any, worker: int) -> None:
     refused = two_workers.saved[worker]["bad_input"]["not batched"]
-    assert refused.startswith("ConfigError: the data set's elements hold scalars")
+    assert refused.startswith("ConfigError: worker 0: the data set's elements hold scalars")
     assert "HINT: call dataset.batch" in refused
 
 

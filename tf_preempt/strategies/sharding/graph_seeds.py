@@ -12,8 +12,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from tf_preempt.strategies import graph_nodes
-from tf_preempt.strategies.graph_draws import hand_in_draws
+from tf_preempt.strategies.sharding import graph_nodes
+from tf_preempt.strategies.sharding.graph_draws import hand_in_draws
 
 _DECIDES = ("FilterDataset", "ParallelFilterDataset", "TakeWhileDataset")
 

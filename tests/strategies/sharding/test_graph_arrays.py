@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tf_preempt.strategies._tf_internals import dataset_graphs
-from tf_preempt.strategies.graph_arrays import dataset_with_arrays, take_out_arrays
+from tf_preempt.strategies.sharding.graph_arrays import dataset_with_arrays, take_out_arrays
 
 # Large enough to be taken out.
 ROWS = 2**14

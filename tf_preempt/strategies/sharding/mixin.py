@@ -15,12 +15,12 @@ from typing import Any
 import tensorflow as tf
 
 from tf_preempt import errors
-from tf_preempt.strategies.batches import check_divisible
-from tf_preempt.strategies.exchange import exchange_texts, worker_count
-from tf_preempt.strategies.one_order import Reordering
-from tf_preempt.strategies.shard_facts import Policy, SourceFacts, refusal, source_facts
-from tf_preempt.strategies.shard_plan import plan_shards
-from tf_preempt.strategies.sharding_explanation import ShardingExplanation
+from tf_preempt.strategies.sharding.batches import check_divisible
+from tf_preempt.strategies.sharding.exchange import exchange_texts, worker_count
+from tf_preempt.strategies.sharding.explanation import ShardingExplanation
+from tf_preempt.strategies.sharding.one_order import Reordering
+from tf_preempt.strategies.sharding.shard_facts import Policy, SourceFacts, refusal, source_facts
+from tf_preempt.strategies.sharding.shard_plan import plan_shards
 
 _log = logging.getLogger("tf_preempt")
 
@@ -168,22 +168,3 @@ def _with_policy(dataset: tf.data.Dataset, explanation: ShardingExplanation) -> 
     if explanation.fixed_order:
         options.deterministic = True
     return dataset.with_options(options)
-
-
-def with_working_shards(dataset: tf.data.Dataset, workers: int) -> tf.data.Dataset:
-    """The same data set, under a policy that works; without an exchange between workers.
-
-    Args:
-        dataset: as the user built it.
-        workers: how many share it; more than one.
-
-    Raises:
-        ConfigError: policy FILE was asked for, and the files do not suffice.
-        InternalsChangedError: TensorFlow's private names have changed.
-    """
-    facts, reordering = _look(dataset, workers)
-    if reordering is not None:
-        facts = dataclasses.replace(facts, obstacle="they do not talk about it here")
-    explanation = plan_shards([facts] * workers)
-    _say(dataset, explanation)
-    return _with_policy(dataset, explanation)

@@ -13,8 +13,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_preempt.strategies import _tf_internals, part_shapes
-from tf_preempt.strategies.reduction_leaf import Leaf, finish, sum_and_count
+from tf_preempt.strategies import _tf_internals
+from tf_preempt.strategies.reduction import part_shapes
+from tf_preempt.strategies.reduction.leaf import Leaf, finish, sum_and_count
 
 _SUM, _MEAN = tf.distribute.ReduceOp.SUM, tf.distribute.ReduceOp.MEAN
 

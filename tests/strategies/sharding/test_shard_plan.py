@@ -6,9 +6,9 @@ import pytest
 import tensorflow as tf
 
 from tf_preempt import errors
-from tf_preempt.strategies.shard_facts import SourceFacts
-from tf_preempt.strategies.shard_plan import plan_shards, share
-from tf_preempt.strategies.sharding_explanation import ShardingExplanation
+from tf_preempt.strategies.sharding.explanation import ShardingExplanation
+from tf_preempt.strategies.sharding.shard_facts import SourceFacts
+from tf_preempt.strategies.sharding.shard_plan import plan_shards, share
 
 Policy = tf.data.experimental.AutoShardPolicy
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_preempt.strategies import graph_nodes
 from tf_preempt.strategies._tf_internals.dataset_graphs import dataset_graph
+from tf_preempt.strategies.sharding import graph_nodes
 
 # Functions of these get each element's components, and may be handed one more.
 _GIVES_ELEMENTS = (

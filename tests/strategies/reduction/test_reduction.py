@@ -11,7 +11,7 @@ import pytest
 
 from tests.integration import cluster
 
-SCRIPT = Path(__file__).parent / "scripts" / "reduce_cases.py"
+SCRIPT = Path(__file__).parents[1] / "scripts" / "reduce_cases.py"
 SETTINGS = ["worker 0 of 2", "worker 1 of 2", "two devices"]
 
 Found = dict[str, dict[str, Any]]

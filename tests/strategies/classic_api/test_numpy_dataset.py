@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tf_preempt import errors
-from tf_preempt.strategies.numpy_dataset import numpy_dataset
+from tf_preempt.strategies.classic_api.numpy_dataset import numpy_dataset
 
 Pair = collections.namedtuple("Pair", ["x", "y"])
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from tf_preempt import errors
-from tf_preempt.strategies.shard_facts import Policy, SourceFacts
-from tf_preempt.strategies.sharding_explanation import ShardingExplanation
+from tf_preempt.strategies.sharding.explanation import ShardingExplanation
+from tf_preempt.strategies.sharding.shard_facts import Policy, SourceFacts
 
 _FILES_HINT = (
     "write at least one file per worker, or set options.experimental_distribute.auto_shard_policy = "

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_preempt.strategies import graph_nodes
 from tf_preempt.strategies._tf_internals import dataset_graphs, serialize_iterator
-from tf_preempt.strategies.graph_arrays import dataset_with_arrays
-from tf_preempt.strategies.graph_seeds import Seeded, seed_everything, unseeded_nodes
+from tf_preempt.strategies.sharding import graph_nodes
+from tf_preempt.strategies.sharding.graph_arrays import dataset_with_arrays
+from tf_preempt.strategies.sharding.graph_seeds import Seeded, seed_everything, unseeded_nodes
 
 NUMBERS = tf.data.Dataset.range(24)
 

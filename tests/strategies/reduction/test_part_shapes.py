@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tf_preempt import errors
-from tf_preempt.strategies import part_shapes
+from tf_preempt.strategies.reduction import part_shapes
 
 KNOWN, UNKNOWN, SCALAR, NO_RANK = (tf.TensorShape(one) for one in ([4], [None], [], None))
 

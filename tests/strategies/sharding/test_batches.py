@@ -7,7 +7,8 @@ import pytest
 import tensorflow as tf
 
 from tf_preempt import errors
-from tf_preempt.strategies.batches import RefuseTransformations, check_divisible
+from tf_preempt.strategies.refusals import RefuseTransformations
+from tf_preempt.strategies.sharding.batches import check_divisible
 
 NUMBERS = tf.data.Dataset.range(4)
 

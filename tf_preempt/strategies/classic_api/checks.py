@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tf_preempt import errors
 from tf_preempt.strategies import _tf_internals
-from tf_preempt.strategies.classic_iterator import INPUT_FN_HINT
+from tf_preempt.strategies.classic_api.iterator import INPUT_FN_HINT
 
 
 @_tf_internals.let_errors_through

@@ -10,8 +10,9 @@ from typing import Any
 import tensorflow as tf
 
 from tf_preempt import errors
-from tf_preempt.strategies import _tf_internals, shard_graph
+from tf_preempt.strategies import _tf_internals
 from tf_preempt.strategies._tf_internals import dataset_graphs, orders
+from tf_preempt.strategies.sharding import shard_graph
 
 Policy = tf.data.experimental.AutoShardPolicy
 

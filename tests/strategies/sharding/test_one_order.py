@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_preempt.strategies import _tf_internals, one_order
-from tf_preempt.strategies.one_order import Reordering, agreed_seeds
+from tf_preempt.strategies import _tf_internals
+from tf_preempt.strategies.sharding import one_order
+from tf_preempt.strategies.sharding.one_order import Reordering, agreed_seeds
 
 NUMBERS = tf.data.Dataset.range(24)
 

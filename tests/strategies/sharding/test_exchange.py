@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tf_preempt import errors
-from tf_preempt.strategies.exchange import ROW_BYTES, packed, unpacked
+from tf_preempt.strategies.sharding.exchange import ROW_BYTES, packed, unpacked
 
 
 @pytest.mark.parametrize("text", ["", "a", "größer \u2713", '{"a": [1, null]}', "x" * ROW_BYTES])

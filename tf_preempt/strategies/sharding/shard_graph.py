@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_preempt.strategies._tf_internals.dataset_graphs import dataset_from_graph
-from tf_preempt.strategies.graph_nodes import copy_of, element_types, node_name
+from tf_preempt.strategies.sharding.graph_nodes import copy_of, element_types, node_name
 
 # What TensorFlow leaves behind the cut when it shards by elements.
 _BEHIND_ELEMENTS = ("PrefetchDataset", "OptionsDataset", "RebatchDataset", "FinalizeDataset", "ModelDataset")

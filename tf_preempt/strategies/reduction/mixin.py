@@ -10,9 +10,9 @@ import tensorflow as tf
 
 from tf_preempt import errors
 from tf_preempt.strategies import _tf_internals
-from tf_preempt.strategies import reduction_rules as rules
-from tf_preempt.strategies.reduction_leaf import read_leaf
-from tf_preempt.strategies.reduction_steps import Reducer
+from tf_preempt.strategies.reduction import rules
+from tf_preempt.strategies.reduction.leaf import read_leaf
+from tf_preempt.strategies.reduction.steps import Reducer
 
 
 class ReduceMixin:

@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 
 from tf_preempt import errors
-from tf_preempt.strategies import shard_facts
-from tf_preempt.strategies.shard_facts import SourceFacts, refusal, source_facts
+from tf_preempt.strategies.sharding import shard_facts
+from tf_preempt.strategies.sharding.shard_facts import SourceFacts, refusal, source_facts
 
 Policy = tf.data.experimental.AutoShardPolicy
 HINT = tf.data.experimental.SHARD_HINT

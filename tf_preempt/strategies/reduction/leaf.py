@@ -9,8 +9,8 @@ from typing import Any
 import tensorflow as tf
 
 from tf_preempt import errors
-from tf_preempt.strategies import _tf_internals, part_shapes
-from tf_preempt.strategies import reduction_rules as rules
+from tf_preempt.strategies import _tf_internals
+from tf_preempt.strategies.reduction import part_shapes, rules
 
 _SUM = tf.distribute.ReduceOp.SUM
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.integration import cluster
 
-SCRIPT = Path(__file__).parent / "scripts" / "classic_cases.py"
+SCRIPT = Path(__file__).parents[1] / "scripts" / "classic_cases.py"
 
 # What each replica draws from 16 numbers in global batches of 8.
 HALVES = [[[0, 1, 2, 3], [4, 5, 6, 7]], [[8, 9, 10, 11], [12, 13, 14, 15]]]
@@ -275,5 +275,5 @@ def test_prefetching_input_in_a_function_is_refused_and_not_left_where_it_was(mi
     "name", [*OLD_NAMES, "experimental_local_results", "experimental_distribute_dataset", "reduce", "scope"]
 )
 def test_migration_page_has_a_row_for_each_name(name: str) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "migration.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "migration.md").read_text(encoding="utf-8")
     assert re.search(rf"^\| (`[^|]*, )?`{name}\(", page, re.MULTILINE)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_preempt.strategies import graph_nodes
+from tf_preempt.strategies.sharding import graph_nodes
 
 # Smaller ones are not worth the comparison.
 _WORTH_IT_BYTES = 2**16
