@@ -73,6 +73,7 @@ SAMPLES = {
     "two_per_execution": (2, 4, 5, 8, 12),
     "replicas": (2, 5, 7, 9, 14, 16),
     "replicas_two_per_execution": (3, 5, 9),
+    "replicas_own_state": (2, 5, 8, 11),
 }
 
 

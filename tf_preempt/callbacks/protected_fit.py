@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tf_preempt.callbacks import _keras_internals as keras_internals
-from tf_preempt.callbacks import model_state
+from tf_preempt.callbacks import model_state, replica_parts
 from tf_preempt.callbacks._keras_internals import Epochs, Step
 from tf_preempt.callbacks.callback_states import CallbackStates
 from tf_preempt.callbacks.data_stream import DataStream
@@ -111,6 +111,7 @@ class ProtectedFit:
         self._check_same_data(resume)
         if resume.phase != "finished":  # an epoch that is over has no use for its metrics
             model_state.check_metric_parts(self._model, restored.part.tensors)
+        replica_parts.check(self._model, restored.part.tensors)
         self._resume, self._restored_part = resume, restored.part
         self._train_steps = restored.manifest.step
         self._scalars = model_state.scalar_values(self._model)
@@ -236,6 +237,8 @@ class ProtectedFit:
         """Undoes what callbacks did in beginning training and the resumed epoch: both had begun before."""
         for variable, value in self._scalars:
             variable.assign(value)
+        part = self._restored_part
+        replica_parts.restore(self._model, part.tensors, part.values.get("replica_checksums", {}))
         self._restore_history(resume)
         self._states.restore(resume.callbacks, self._restored_part.tensors)
         set_random_state(self._restored_part.values["random"])
@@ -292,6 +295,7 @@ class ProtectedFit:
         train, train_tensors = self._train_data.take(within=self._phase == "train")
         validate, validate_tensors = self._take_validation(within=validating)
         states, state_tensors = self._states.take()
+        replica_tensors, replica_checksums = replica_parts.take(self._model)
         history = getattr(self._model, "history", None)
         resume = ResumePoint(
             epoch=self._epoch,
@@ -307,8 +311,12 @@ class ProtectedFit:
             callbacks=states,
         )
         part = WorkerPart(
-            tensors=model_state.metric_parts(self._model) | train_tensors | validate_tensors | state_tensors,
-            values={"random": take_random_state()},
+            tensors=model_state.metric_parts(self._model)
+            | replica_tensors
+            | train_tensors
+            | validate_tensors
+            | state_tensors,
+            values={"random": take_random_state(), "replica_checksums": replica_checksums},
         )
         return Snapshot(step=self._train_steps, resume=resume.to_json(), part=part)
 

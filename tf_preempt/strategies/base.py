@@ -16,6 +16,7 @@ class StrategyMixin(KerasReduceMixin, PartialBatchMixin, ResumableInputMixin, Sh
     """Put it before the ``tf.distribute.Strategy`` class that is to be extended."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        _tf_internals.give_own_groups(self)
         super().__init__(*args, **kwargs)
         _tf_internals.count_instances_in_graph(self)
         _tf_internals.synchronize_in_branches(self)

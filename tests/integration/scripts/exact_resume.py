@@ -93,9 +93,13 @@ def build(variant: str):
     ]
     if variant != "default":  # there the model is built by `fit`
         layers.insert(0, keras.layers.Input((6,)))
+    optimizer = keras.optimizers.Adam(0.01)
+    if variant == "replicas_own_state":  # what each replica writes by itself
+        layers.insert(2, keras.layers.BatchNormalization(momentum=0.5))
+        optimizer = keras.optimizers.Adam(0.01, gradient_accumulation_steps=2)
     model = keras.Sequential(layers)
     model.compile(
-        keras.optimizers.Adam(0.01),
+        optimizer,
         "binary_crossentropy",
         metrics=["accuracy", keras.metrics.AUC(num_thresholds=20, name="auc")],
         steps_per_execution=2 if variant.endswith("two_per_execution") else 1,
@@ -204,6 +208,13 @@ def train(strategy, directory: pathlib.Path, variant: str, kill: Kill | None) ->
         for kind, found in variables.items()
         for index, variable in enumerate(found)
     }
+    if isinstance(strategy, tf_preempt.strategies.MirroredStrategy):
+        content |= {
+            f"{kind}/{index}/{replica}": part.numpy()
+            for kind, found in variables.items()
+            for index, variable in enumerate(found)
+            for replica, part in enumerate(strategy.experimental_local_results(variable.value))
+        }
     np.savez(directory / f"{worker}.npz", **content)
     (directory / f"{worker}.json").write_text(json.dumps([history.epoch, history.history]))
     return True

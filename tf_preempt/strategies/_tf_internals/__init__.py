@@ -32,6 +32,7 @@ from tf_preempt.strategies._tf_internals.checkpoints import (
 )
 from tf_preempt.strategies._tf_internals.collectives import (
     count_instances_in_graph,
+    give_own_groups,
 )
 from tf_preempt.strategies._tf_internals.coordination import (
     collectives_configured,
@@ -89,6 +90,7 @@ __all__ = [
     "let_errors_through",
     "manager_settings",
     "count_instances_in_graph",
+    "give_own_groups",
     "collectives_configured",
     "coordination_get",
     "coordination_set",

@@ -1,14 +1,18 @@
-"""Instance keys of collectives that hold in loops and branches.
+"""Keys of collectives that are used once: in loops and branches, and with several strategies in a process.
 
 Each collective of a group needs a number that is the same on all workers and used once.  TensorFlow takes it
 when a function is called from Python, as a captured value; inside a branch or a loop that calls another
 ``tf.function`` nobody feeds it, and the step fails.  ``model.fit`` with ``steps_per_execution`` is such a
 loop.  A variable on the host that counts gives the same numbers from inside any graph: TensorFlow keeps ops
 on one variable in the order in which they were traced, on all workers alike.
+
+The groups of two strategies have the same numbers in TensorFlow, so that the second fails if its values have
+other shapes.  Here each strategy has groups of its own, on all workers alike if they make as many.
 """
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import tensorflow as tf
@@ -18,6 +22,22 @@ from tf_preempt.strategies._tf_internals.access import attribute, private_module
 # Far from TensorFlow's own numbers, which count from 100 and are still used in functions that XLA compiles:
 # there, a variable on the host could not be read from an accelerator.
 _FIRST_KEY = 2**30
+
+_GROUPS_PER_STRATEGY = 1000  # a strategy takes two or three
+_bases = itertools.count(_GROUPS_PER_STRATEGY, _GROUPS_PER_STRATEGY)
+
+
+def give_own_groups(strategy: Any) -> None:
+    """Lets the group keys of one strategy begin where no other's are; call it right before the construction.
+
+    Args:
+        strategy: a mirrored strategy, not initialized yet.
+
+    Raises:
+        InternalsChangedError: TensorFlow's private names have changed.
+    """
+    attribute(type(strategy), "_collective_key_base", type(strategy).__name__)
+    strategy._collective_key_base = next(_bases)
 
 
 def count_instances_in_graph(strategy: Any) -> None:
