@@ -23,7 +23,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_preempt.strategies import _tf_internals, keras_limits
+from tf_preempt import errors
+from tf_preempt.strategies import _tf_internals, keras_models
 
 _log = logging.getLogger("tf_preempt")
 
@@ -60,13 +61,16 @@ class PartialBatchMixin:
             What `fn` returned, as per-replica values where replicas can differ.
 
         Raises:
+            UnsupportedStrategyError: called in a function that XLA compiles, for several replicas on CPUs.
             ValueError: `args` is no list or tuple (TensorFlow's own error).
         """
         plain_run = super().run  # type: ignore[misc]
+        replicas = super().num_replicas_in_sync  # type: ignore[misc]
+        _refuse_xla_on_cpus(self, replicas)
+        keras_models.look_at_model(fn, replicas)
         counted = _tf_internals.counted_value((args, kwargs))
         if counted is None or not isinstance(args, list | tuple):
             return plain_run(fn, args=args, kwargs=kwargs, options=options)
-        keras_limits.warn_of_limits(fn)
         weighted = _weighted(fn)
         if weighted is None:
             return plain_run(fn, args=args, kwargs=kwargs, options=options)
@@ -81,6 +85,19 @@ class PartialBatchMixin:
         if share is None or share.strategy is not self or tf.distribute.in_cross_replica_context():
             return number
         return ReplicaCount(number, share)
+
+
+def _refuse_xla_on_cpus(strategy: Any, replicas: int) -> None:
+    """TensorFlow has neither XLA collectives for CPUs nor XLA functions over several CPU devices."""
+    if replicas == 1 or not _tf_internals.compiled_by_xla():
+        return
+    devices = [tf.DeviceSpec.from_string(device) for device in strategy.extended.worker_devices]
+    if any(device.device_type == "CPU" for device in devices):
+        raise errors.UnsupportedStrategyError(
+            f"jit_compile=True on {replicas} replicas on CPUs: expected accelerators, for TensorFlow cannot "
+            "reduce between CPUs in a function that XLA compiles.",
+            hint="leave out jit_compile=True (in compile() or tf.function); the default on CPUs is without.",
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -31,6 +31,7 @@ from tf_preempt.strategies._tf_internals.checkpoints import (
     manager_settings,
 )
 from tf_preempt.strategies._tf_internals.collectives import (
+    compiled_by_xla,
     count_instances_in_graph,
     give_own_groups,
 )
@@ -89,6 +90,7 @@ __all__ = [
     "synchronize_in_branches",
     "let_errors_through",
     "manager_settings",
+    "compiled_by_xla",
     "count_instances_in_graph",
     "give_own_groups",
     "collectives_configured",

@@ -65,7 +65,7 @@ def _count(launcher: Any) -> None:
         counter = tf.Variable(_FIRST_KEY, dtype=tf.int64, trainable=False, name="collective_instance")
 
     def next_instance_key() -> Any:
-        if _compiled_by_xla():
+        if compiled_by_xla():
             return key_of_tensorflow()
         with tf.device("CPU:0"):
             return tf.cast(counter.assign_add(1), tf.int32)
@@ -73,7 +73,12 @@ def _count(launcher: Any) -> None:
     launcher._next_instance_key = next_instance_key
 
 
-def _compiled_by_xla() -> bool:
+def compiled_by_xla() -> bool:
+    """Says whether ops are made for a function that XLA compiles.
+
+    Raises:
+        InternalsChangedError: TensorFlow's private names have changed.
+    """
     if tf.executing_eagerly():
         return False
     module = private_module("tensorflow.python.ops.control_flow_util")

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from tf_preempt.strategies import MirroredStrategy, keras_models
+from tf_preempt.strategies.keras_models import limits_of, look_at_model, made_outside
+
+
+@pytest.fixture(autouse=True)
+def _nothing_said_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keras_models, "_said", set())
+
+
+def compiled(*layers: Any, loss: Any = "mse") -> keras.Model:
+    model = keras.Sequential([keras.Input((7,)), *layers])
+    model.compile("sgd", loss)
+    return model
+
+
+def with_masks() -> keras.Model:
+    inner = keras.Sequential([keras.layers.Embedding(5, 4, mask_zero=True)])
+    return compiled(inner, keras.layers.Dense(1))
+
+
+def weighted_mean() -> keras.losses.Loss:
+    return keras.losses.MeanSquaredError(reduction="mean_with_sample_weight")
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda: compiled(keras.layers.Dense(1)), []),
+        (lambda: compiled(keras.layers.Embedding(5, 4), keras.layers.Dense(1)), []),
+        (with_masks, ["'embedding'"]),
+        (lambda: compiled(keras.layers.Reshape((7, 1)), keras.layers.Masking(0.0)), ["'masking'"]),
+        (lambda: compiled(keras.layers.Dense(1), loss=weighted_mean()), ["mean_with_sample_weight"]),
+        (lambda: compiled(keras.layers.Dense(1), loss=[weighted_mean()]), ["mean_with_sample_weight"]),
+    ],
+)
+def test_what_is_not_a_mean_over_rows_is_named_with_the_cure(make: Any, named: list[str]) -> None:
+    keras.utils.clear_session()
+    found = list(limits_of(make()))
+    assert len(found) == len(named)
+    assert all(name in message and "HINT: " in message for name, message in zip(named, found, strict=True))
+
+
+def test_it_is_said_once(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keras_models, "made_outside", lambda model: ())
+    model = compiled(keras.layers.Dense(1), loss=weighted_mean())
+    with caplog.at_level(logging.WARNING, "tf_preempt"):
+        look_at_model(model.train_step, 2)
+        look_at_model(model.test_step, 2)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+def test_metrics_made_outside_the_scope_are_named() -> None:
+    outside = keras.metrics.MeanAbsoluteError(name="outside")
+    strategy = MirroredStrategy(["CPU:0"])
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((7,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse", metrics=["mae", outside])
+        model.compute_metrics(None, np.zeros((2, 1)), np.zeros((2, 1)))
+    (message,) = made_outside(model)
+    assert message.startswith("metric variable 'outside/")
+    assert "HINT: " in message
+
+
+def test_a_class_that_looks_for_overflow_itself_is_left_alone() -> None:
+    class Own(keras.optimizers.LossScaleOptimizer):
+        def check_finite(self, grads: Any) -> Any:
+            return super().check_finite(grads)
+
+    for kind, changed in ((keras.optimizers.LossScaleOptimizer, True), (Own, False)):
+        model = keras.Sequential([keras.Input((7,)), keras.layers.Dense(1)])
+        model.compile(kind(keras.optimizers.SGD()), "mse")
+        look_at_model(model.train_step, 2)
+        assert ("check_finite" in vars(model.optimizer)) is changed
+
+
+def test_one_replica_needs_nothing() -> None:
+    model = keras.Sequential([keras.Input((7,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD()), "mse")
+    look_at_model(model.train_step, 1)
+    assert "check_finite" not in vars(model.optimizer)
+
+
+def test_other_functions_are_nobody_s_model(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "tf_preempt"):
+        look_at_model(lambda x: x, 2)
+        look_at_model([].append, 2)
+    assert not caplog.records
