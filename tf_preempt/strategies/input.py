@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_preempt import errors
-from tf_preempt.strategies import _tf_internals, sharding
+from tf_preempt.strategies import _tf_internals, copies, sharding
 
 _PER_REPLICA = tf.distribute.InputReplicationMode.PER_REPLICA
 
@@ -60,7 +60,7 @@ class ResumableInputMixin:
         by_tensorflow = options is not None and options.experimental_replication_mode == _PER_REPLICA
         if by_tensorflow or not isinstance(dataset, tf.data.Dataset) or not tf.executing_eagerly():
             return super().experimental_distribute_dataset(dataset, options)  # type: ignore[misc]
-        dataset = sharding.prepare(self, dataset)
+        dataset = copies.unshared(sharding.prepare(self, dataset))
         return _tf_internals.distributed_dataset(self, dataset, options, on_host=self._on_host(options))
 
     def distribute_datasets_from_function(
@@ -89,7 +89,7 @@ class ResumableInputMixin:
         if (options is not None and options.experimental_replication_mode == _PER_REPLICA) or (
             not tf.executing_eagerly()
         ):
-            return super().distribute_datasets_from_function(dataset_fn, options)  # type: ignore[misc]
+            return super().distribute_datasets_from_function(_checked(dataset_fn), options)  # type: ignore[misc]
         return _tf_internals.distributed_from_function(
             self, _checked(dataset_fn), options, on_host=self._on_host(options)
         )
@@ -112,6 +112,6 @@ def _checked(
                 f"dataset_fn returned {found!r} ({type(found).__name__}): expected a tf.data.Dataset.",
                 hint="return a data set that is batched by context.get_per_replica_batch_size(global size).",
             )
-        return found
+        return copies.unshared(found)
 
     return checked

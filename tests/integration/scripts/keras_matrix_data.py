@@ -47,14 +47,14 @@ def numpy_arrays(setting: Setting) -> Arrays:
 
 
 class Rows(keras.utils.PyDataset):
-    """The training rows, batch by batch; copies, as TensorFlow writes into the arrays that it is given."""
+    """The training rows, batch by batch, as views of the arrays."""
 
     def __len__(self) -> int:
         return math.ceil(len(X) / BATCH)
 
     def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         rows = slice(index * BATCH, (index + 1) * BATCH)
-        return X[rows].copy(), Y[rows].copy()
+        return X[rows], Y[rows]
 
 
 def py_dataset(setting: Setting) -> Arrays:
