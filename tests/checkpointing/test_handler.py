@@ -24,7 +24,7 @@ def life(directory: pathlib.Path, *names: str | None, draws: int = 2) -> list[li
     handler = handler_for(directory)
     try:
         iterators = [
-            handler.track(iter(tf.data.Dataset.range(100 * index, 100 * index + 50)), name)
+            handler.track(iter(tf.data.Dataset.range(100 * index, 1000)), name)
             for index, name in enumerate(names)
         ]
         seen = [[int(next(iterator)) for _ in range(draws)] for iterator in iterators]

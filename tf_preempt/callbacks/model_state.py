@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_preempt.checkpointing.replica_parts import is_accumulator
 from tf_preempt.errors import CheckpointMismatchError
 from tf_preempt.strategies import _tf_internals
 
@@ -47,6 +48,21 @@ def metric_parts(model: Any) -> dict[str, Any]:
         for index, variable in enumerate(model.metrics_variables)
         for replica, part in enumerate(_tf_internals.local_values(variable))
     }
+
+
+def written_by_replicas(model: Any) -> list[Any]:
+    """Variables that each replica may write by itself; none where there is one replica.
+
+    Weights that are not trained, and the gradients that the optimizer accumulates.
+    """
+    if model.distribute_strategy.num_replicas_in_sync == 1:
+        return []
+    metrics = {id(variable) for variable in model.metrics_variables}
+    optimizer = getattr(model, "optimizer", None)
+    accumulators = (
+        [one for one in optimizer.variables if is_accumulator(one)] if optimizer is not None else []
+    )
+    return [one for one in model.non_trainable_variables if id(one) not in metrics] + accumulators
 
 
 def check_metric_parts(model: Any, tensors: dict[str, Any]) -> None:

@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tf_preempt.callbacks import _keras_internals as keras_internals
-from tf_preempt.callbacks import model_state, replica_parts
+from tf_preempt.callbacks import model_state
 from tf_preempt.callbacks._keras_internals import Epochs, Step
 from tf_preempt.callbacks.callback_states import CallbackStates
 from tf_preempt.callbacks.data_stream import DataStream
 from tf_preempt.callbacks.resume_point import DataPlace, Phase, ResumePoint
+from tf_preempt.checkpointing import replica_parts
 from tf_preempt.checkpointing.iterator_state import take_position
 from tf_preempt.checkpointing.random_state import set_random_state, take_random_state
 from tf_preempt.checkpointing.saving import Snapshot
@@ -111,7 +112,7 @@ class ProtectedFit:
         self._check_same_data(resume)
         if resume.phase != "finished":  # an epoch that is over has no use for its metrics
             model_state.check_metric_parts(self._model, restored.part.tensors)
-        replica_parts.check(self._model, restored.part.tensors)
+        replica_parts.check(self._replica_parts(), restored.part.tensors)
         self._resume, self._restored_part = resume, restored.part
         self._train_steps = restored.manifest.step
         self._scalars = model_state.scalar_values(self._model)
@@ -238,10 +239,14 @@ class ProtectedFit:
         for variable, value in self._scalars:
             variable.assign(value)
         part = self._restored_part
-        replica_parts.restore(self._model, part.tensors, part.values.get("replica_checksums", {}))
+        checksums = part.values.get("replica_checksums", {})
+        replica_parts.restore(self._replica_parts(), part.tensors, checksums)
         self._restore_history(resume)
         self._states.restore(resume.callbacks, self._restored_part.tensors)
         set_random_state(self._restored_part.values["random"])
+
+    def _replica_parts(self) -> list[replica_parts.ReplicaPart]:
+        return replica_parts.replica_parts(model_state.written_by_replicas(self._model))
 
     def _restore_history(self, resume: ResumePoint) -> None:
         history = getattr(self._model, "history", None)
@@ -295,7 +300,7 @@ class ProtectedFit:
         train, train_tensors = self._train_data.take(within=self._phase == "train")
         validate, validate_tensors = self._take_validation(within=validating)
         states, state_tensors = self._states.take()
-        replica_tensors, replica_checksums = replica_parts.take(self._model)
+        replica_tensors, replica_checksums = replica_parts.take(self._replica_parts())
         history = getattr(self._model, "history", None)
         resume = ResumePoint(
             epoch=self._epoch,

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
+from tf_preempt.checkpointing import replica_parts
 from tf_preempt.checkpointing.arguments import (
     OnPreemption,
     check_max_to_keep,
@@ -120,6 +121,7 @@ class PreemptionCheckpointHandler:
         self._tracked: dict[str, Any] = {}
         self._restored = WorkerPart()
         self._sync_on_read = _sync_on_read_parts(checkpoint)
+        self._replica_parts = replica_parts.replica_parts(_written_by_replicas(checkpoint))
         self._session = TrainingSession(
             checkpoint,
             committer,
@@ -149,6 +151,8 @@ class PreemptionCheckpointHandler:
             )
         for name, variable in self._sync_on_read.items():
             variable.assign(part.tensors[name])
+        replica_parts.check(self._replica_parts, part.tensors)
+        replica_parts.restore(self._replica_parts, part.tensors, part.values.get("replica_checksums", {}))
         set_random_state(part.values["random"])
 
     # ------------------------------------------------------------------------------------ the loop
@@ -305,12 +309,16 @@ class PreemptionCheckpointHandler:
     def _capture(self) -> Snapshot:
         # TensorFlow saves the sum of such a variable and restores an equal share to each replica.
         tensors = {name: variable.read_value() for name, variable in self._sync_on_read.items()}
+        replica_tensors, checksums = replica_parts.take(self._replica_parts)
+        tensors |= replica_tensors
         for key, iterator in self._tracked.items():
             tensors |= take_position(iterator, f"iterator/{key}") or {}
         return Snapshot(
             step=self._steps,
             resume={"phase": "finished" if self._finished else "train", "step": self._steps},
-            part=WorkerPart(tensors=tensors, values={"random": take_random_state()}),
+            part=WorkerPart(
+                tensors=tensors, values={"random": take_random_state(), "replica_checksums": checksums}
+            ),
         )
 
 
@@ -369,3 +377,17 @@ def _sync_on_read_parts(checkpoint: Any) -> dict[str, Any]:
         for index, variable in enumerate(variables)
         for replica, part in enumerate(_tf_internals.local_values(variable))
     }
+
+
+def _written_by_replicas(checkpoint: Any) -> list[Any]:
+    """The checkpoint's variables that each of several replicas may write by itself."""
+    return [
+        node
+        for node in tf.train.TrackableView(checkpoint).descendants()
+        if isinstance(node, tf.Variable)
+        and isinstance(node, tf.distribute.DistributedValues)
+        and not _tf_internals.is_sync_on_read(node)
+        and not node.trainable
+        and node.aggregation == tf.VariableAggregation.NONE
+        and node.distribute_strategy.num_replicas_in_sync > 1
+    ]

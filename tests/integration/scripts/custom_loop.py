@@ -39,6 +39,7 @@ with strategy.scope():
     loss_sum = tf.Variable(  # reading it is a collective, as with metrics in custom loops
         0.0, synchronization=tf.VariableSynchronization.ON_READ, aggregation=tf.VariableAggregation.SUM
     )
+    seen = tf.Variable(0.0, trainable=False)  # each replica writes its own, as BatchNormalization does
 
 
 def replica_step(batch):
@@ -46,6 +47,7 @@ def replica_step(batch):
         loss = tf.reduce_mean((batch[0] @ weights - batch[1]) ** 2) / strategy.num_replicas_in_sync
     optimizer.apply([tape.gradient(loss, weights)], [weights])
     loss_sum.assign_add(loss)
+    seen.assign(0.9 * seen + tf.reduce_mean(batch[0]))
     return loss
 
 
@@ -64,7 +66,7 @@ def signal_once(step: int) -> None:
             os.kill(os.getpid(), signal.Signals[name])
 
 
-checkpoint = tf.train.Checkpoint(weights=weights, optimizer=optimizer, loss_sum=loss_sum)
+checkpoint = tf.train.Checkpoint(weights=weights, optimizer=optimizer, loss_sum=loss_sum, seen=seen)
 manager = tf.train.CheckpointManager(checkpoint, directory, max_to_keep=2)
 handler = tf_preempt.PreemptionCheckpointHandler(resolver, manager, save_every=4)
 iterator = handler.track(iter(strategy.experimental_distribute_dataset(dataset)))
@@ -73,7 +75,8 @@ with handler.watch_preemption_scope(), Path(f"{result}.{worker}.jsonl").open("a"
     for step in handler.steps(int(total)):
         signal_once(step)
         loss = handler.run(train_step, next(iterator))
-        log.write(json.dumps([step, float(loss)]) + "\n")
+        (own,) = strategy.experimental_local_results(seen)
+        log.write(json.dumps([step, f"{float(loss)!r} {float(own)!r}"]) + "\n")
 
 final_sum = loss_sum.numpy()
 if worker == 0:

@@ -1,0 +1,107 @@
+"""Variables that each replica writes by itself, so that the chief's value is not everybody's.
+
+TensorFlow calls them mirrored too, and a checkpoint holds the chief's first part only: the moving statistics
+of ``BatchNormalization``, the gradients that an optimizer accumulates, the state of own layers.  Each worker
+keeps its parts of them.  Weights that are not trained (a frozen backbone) look the same from outside and are
+the same on all replicas: of large ones only a checksum is kept, which tells after a resume whether it is so.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import zlib
+from collections.abc import Iterable
+from typing import Any
+
+from tf_preempt.errors import CheckpointMismatchError
+from tf_preempt.strategies import _tf_internals
+
+_log = logging.getLogger("tf_preempt")
+
+_PREFIX = "replica/"
+_LARGE_BYTES = 2**20
+_ACCUMULATOR = "gradient_accumulator"  # in the path of a Keras optimizer's variable
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReplicaPart:
+    """One replica's component of a variable.
+
+    Args:
+        name: in the worker's part of a checkpoint.
+        variable: the component, a ``tf.Variable``.
+        always_kept: however large it is.
+    """
+
+    name: str
+    variable: Any
+    always_kept: bool
+
+
+def replica_parts(variables: Iterable[Any]) -> list[ReplicaPart]:
+    """This worker's components of variables that are not trained.
+
+    Args:
+        variables: of Keras or ``tf.Variable``, in an order that is the same in each incarnation.
+    """
+    return [
+        ReplicaPart(
+            name=f"{_PREFIX}{index}/{replica}",
+            variable=part,
+            always_kept=_ACCUMULATOR in getattr(variable, "path", variable.name),
+        )
+        for index, variable in enumerate(variables)
+        for replica, part in enumerate(_tf_internals.local_values(variable))
+    ]
+
+
+def is_accumulator(variable: Any) -> bool:
+    """Says whether a Keras optimizer adds up gradients in this variable, each replica its own."""
+    return _ACCUMULATOR in variable.path
+
+
+def take(parts: Iterable[ReplicaPart]) -> tuple[dict[str, Any], dict[str, int]]:
+    """The parts' values by name, and checksums (CRC-32) of the parts that are too large to be kept."""
+    tensors, checksums = {}, {}
+    for part in parts:
+        variable = part.variable
+        if part.always_kept or variable.shape.num_elements() * variable.dtype.size <= _LARGE_BYTES:
+            tensors[part.name] = variable.read_value()
+        else:
+            checksums[part.name] = _checksum(variable)
+    return tensors, checksums
+
+
+def check(parts: Iterable[ReplicaPart], tensors: dict[str, Any]) -> None:
+    """Checks that what `take` has read belongs to these variables.
+
+    Raises:
+        CheckpointMismatchError: a part has no variable here, or one of another shape.
+    """
+    present = {part.name: list(part.variable.shape) for part in parts}
+    for name, tensor in tensors.items():
+        if name.startswith(_PREFIX) and present.get(name) != list(tensor.shape):
+            raise CheckpointMismatchError(
+                f"The checkpoint holds {name!r} with shape {list(tensor.shape)}, a replica's own part of a "
+                f"variable that is not trained; the program has {present.get(name, 'none')}.",
+                hint="use the model, optimizer and number of replicas per worker that it was written with",
+            )
+
+
+def restore(parts: Iterable[ReplicaPart], tensors: dict[str, Any], checksums: dict[str, int]) -> None:
+    """Gives each replica its parts back, after `check`; warns of those that were not kept and differ."""
+    for part in parts:
+        if part.name in tensors:
+            part.variable.assign(tensors[part.name])
+        elif part.name in checksums and checksums[part.name] != _checksum(part.variable):
+            _log.warning(
+                "Variable %r differed between replicas when the checkpoint was written; it is larger than "
+                "1 MiB, and only the chief's value was kept: the resumed run is not exact.\n"
+                "HINT: give the variable an aggregation, so that replicas write it together.",
+                part.variable.name,
+            )
+
+
+def _checksum(variable: Any) -> int:
+    return zlib.crc32(memoryview(variable.numpy()).cast("B"))
