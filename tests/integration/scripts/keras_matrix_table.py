@@ -151,10 +151,6 @@ CASES = (
         name="float16_overflow",
         title="`mixed_float16`, overflow on one replica",
         tolerance=1e-3,
-        note=(
-            "With the optimizer below: Keras's own `LossScaleOptimizer` does not ask the other replicas "
-            "whether their gradients are finite."
-        ),
     ),
     Case(group="callbacks", name="learning_rate_scheduler", title="`LearningRateScheduler`"),
     Case(group="callbacks", name="early_stopping", title="`EarlyStopping`, `restore_best_weights`"),
