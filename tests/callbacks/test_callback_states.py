@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_preempt.callbacks import logs
+from tf_preempt.callbacks import OnChief, logs
 from tf_preempt.callbacks.callback_states import CallbackStates
+from tf_preempt.checkpointing.startup import Cluster
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:__array__ implementation:DeprecationWarning"  # Keras's own callbacks with NumPy 2
@@ -125,6 +126,26 @@ def test_model_checkpoint_goes_on_counting_batches(tmp_path: Any) -> None:
     for batch in (3, 4):
         second.on_train_batch_end(batch, {"loss": 1.0})
     assert [path.name for path in tmp_path.iterdir()] == ["5.weights.h5"]
+
+
+def test_csv_logger_keeps_its_columns(tmp_path: Any) -> None:
+    """Columns are those of the first epoch's logs, and for each one for the validation."""
+
+    def logger() -> Any:
+        return begun(keras.callbacks.CSVLogger(str(tmp_path / "log.csv"), append=True), None)
+
+    first = logger()
+    first.on_epoch_end(0, {"loss": 0.5, "learning_rate": 0.1})
+    first.on_train_end()
+    second = logger()
+    move([first], [second])
+    second.on_epoch_end(1, {"loss": 0.25, "learning_rate": 0.1, "val_loss": 0.75})
+    second.on_train_end()
+    assert (tmp_path / "log.csv").read_text().split() == [
+        "epoch,learning_rate,loss,val_learning_rate,val_loss",
+        "0,0.1,0.5,NA,NA",
+        "1,0.1,0.25,NA,0.75",
+    ]
 
 
 @pytest.mark.parametrize("best", [float("inf"), -0.0, 0.1, np.float32(0.1), None])
@@ -253,3 +274,67 @@ def test_csv_logger_that_begins_its_file_anew_is_warned_of(
     states = CallbackStates([logger], ignore=None)
     states.restore(*states.take())
     assert ("begins its file anew" in caplog.text) is warned
+
+
+def on_worker(worker: int, callback: Any) -> OnChief:
+    """The callback in `OnChief`, on one of two workers."""
+    wrapper = OnChief(callback)
+    wrapper._cluster = Cluster(worker=worker, workers=2)
+    return wrapper
+
+
+class NeverSet(Saved):
+    """Must not be touched where it does not run."""
+
+    def get_state(self) -> Any:
+        raise AssertionError("asked for its state on a worker where it does not run")
+
+    def set_state(self, state: Any) -> None:
+        raise AssertionError("given a state on a worker where it does not run")
+
+
+@pytest.mark.parametrize(
+    ("wrap_first", "wrap_second"),
+    [(True, True), (True, False), (False, True)],
+    ids=["both", "first", "second"],
+)
+def test_state_in_on_chief_is_that_of_the_callback_itself(wrap_first: bool, wrap_second: bool) -> None:
+    def keeper() -> Any:
+        return keras.callbacks.ModelCheckpoint("x.keras", monitor="loss", save_best_only=True)
+
+    first, second, last, other_last = keeper(), keeper(), Saved(), Saved()
+    first.best, last.count = 0.25, 7
+    move(
+        [on_worker(0, first) if wrap_first else first, last],
+        [on_worker(0, second) if wrap_second else second, other_last],
+    )
+    assert (second.best, other_last.count) == (0.25, 7)
+
+
+def test_on_other_workers_a_callback_in_on_chief_is_left_alone(
+    tmp_path: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    logger, counter, last = keras.callbacks.CSVLogger(str(tmp_path / "log.csv")), Counter(), Saved()
+    idle = [on_worker(1, one) for one in (NeverSet(), logger, counter)]
+    states = CallbackStates([*idle, last], ignore=OURS)
+    counter.count, last.count = 3, 7
+    with caplog.at_level(logging.WARNING, "tf_preempt"):
+        values, tensors = states.take()
+        of_chief = [["NeverSet", {"state": {"count": 1}}], ["CSVLogger", None], ["Counter", None], values[3]]
+        last.count = 0
+        states.restore(of_chief, tensors)
+    assert values[:3] == [["NeverSet", None], ["CSVLogger", None], ["Counter", None]]
+    assert last.count == 7
+    assert not caplog.records
+
+
+def test_on_the_chief_a_logger_in_on_chief_is_warned_of(
+    tmp_path: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    states = CallbackStates([on_worker(0, keras.callbacks.CSVLogger(str(tmp_path / "log.csv")))], ignore=OURS)
+    states.restore(*states.take())
+    assert "begins its file anew" in caplog.text
+
+
+def test_history_in_on_chief_is_keras_s_own_to_keep() -> None:
+    assert CallbackStates([on_worker(0, keras.callbacks.History())], ignore=OURS).take() == ([], {})

@@ -1,7 +1,8 @@
 """The state of the other callbacks: Keras's own by name, others by `get_state` and `set_state`.
 
 Several of Keras's callbacks reset themselves in ``on_train_begin``, so state is put back just before the
-first resumed step, wherever our callback stands in the list.
+first resumed step, wherever our callback stands in the list.  A callback in `OnChief` counts as itself on the
+chief; on other workers, where it does not run, it has no state.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ import keras
 import numpy as np
 
 from tf_preempt.callbacks import _keras_internals as keras_internals
-from tf_preempt.callbacks import logs
+from tf_preempt.callbacks import logs, on_chief
 from tf_preempt.errors import CheckpointWriteError
 
 _log = logging.getLogger("tf_preempt")
 
 _KERAS: dict[type, tuple[str, ...]] = {
+    keras.callbacks.CSVLogger: ("keys",),
     keras.callbacks.EarlyStopping: ("wait", "stopped_epoch", "best", "best_epoch"),
     keras.callbacks.ReduceLROnPlateau: ("wait", "cooldown_counter", "best"),
     keras.callbacks.ModelCheckpoint: (
@@ -43,11 +45,13 @@ class CallbackStates:
     """
 
     def __init__(self, callbacks: list[Any], *, ignore: Any) -> None:
-        self._callbacks = [
+        counted = [
             callback
             for callback in callbacks
-            if callback is not ignore and not isinstance(callback, _NOT_OURS_TO_SAVE)
+            if callback is not ignore and not isinstance(on_chief.bare(callback), _NOT_OURS_TO_SAVE)
         ]
+        self._callbacks = [on_chief.bare(callback) for callback in counted]
+        self._idle = [on_chief.is_idle(callback) for callback in counted]
         self._at_begin = [_appearances(callback) for callback in self._callbacks]
         self._warned: set[int] = set()
 
@@ -56,6 +60,9 @@ class CallbackStates:
         values: list[Any] = []
         tensors: dict[str, Any] = {}
         for index, callback in enumerate(self._callbacks):
+            if self._idle[index]:
+                values.append([type(callback).__name__, None])
+                continue
             values.append([type(callback).__name__, self._state_of(index, callback)])
             for number, weight in enumerate(getattr(callback, "best_weights", None) or []):
                 tensors[f"callback/{index}/{number}"] = np.asarray(weight)
@@ -72,6 +79,8 @@ class CallbackStates:
                     type(callback).__name__,
                     name,
                 )
+                continue
+            if self._idle[index]:
                 continue
             if isinstance(callback, keras.callbacks.CSVLogger) and not callback.append:
                 _log.warning(

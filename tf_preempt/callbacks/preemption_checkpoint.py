@@ -14,6 +14,7 @@ from tf_preempt.callbacks import _keras_internals as keras_internals
 from tf_preempt.callbacks import model_state
 from tf_preempt.callbacks.callback_states import CallbackStates
 from tf_preempt.callbacks.legacy_keras import check_not_legacy
+from tf_preempt.callbacks.on_chief import warn_of_shared_files
 from tf_preempt.callbacks.protected_fit import ProtectedFit
 from tf_preempt.checkpointing.arguments import (
     OnPreemption,
@@ -36,7 +37,8 @@ _log = logging.getLogger("tf_preempt")
 class PreemptionCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
     """Saves on notice and at a cadence, and resumes `fit` exactly where it was.
 
-    Give it to ``model.fit`` on every worker, with the same arguments.  When the platform gives notice, all
+    Give it to ``model.fit`` on every worker, with the same arguments; callbacks beside it that write files go
+    into `OnChief`.  When the platform gives notice, all
     workers finish the running step, save together, and leave with the platform's restart code.  Started
     again, the program goes on with the next step: weights, optimizer, metrics, seeds, epoch, step, History
     and the order of the data are as if nothing had happened.  A program that had finished trains nothing and
@@ -122,6 +124,8 @@ class PreemptionCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # K
         self._check_alone(found.callbacks)
         strategy = model.distribute_strategy
         check_strategy(strategy, self._environ)
+        cluster = cluster_of(strategy)
+        warn_of_shared_files(found.callbacks, cluster)
         keras_internals.ensure_built(model, found.epoch_iterator)
         variables = describe_variables(model_state.saved_variables(model))
         checkpoint = model_state.make_checkpoint(model)
@@ -138,7 +142,7 @@ class PreemptionCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # K
             is_active=lambda: not running or running[0].is_running,
             environ=self._environ,
         )
-        session = TrainingSession(checkpoint, committer, cluster_of(strategy), options)
+        session = TrainingSession(checkpoint, committer, cluster, options)
         states = CallbackStates(found.callbacks, ignore=self)
         self._fit = ProtectedFit(model, session, found.epoch_iterator, states, epochs=self.params["epochs"])
         running.append(self._fit)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import os
 from typing import Any
 
@@ -22,6 +23,7 @@ from tests.integration.scripts.keras_matrix_parts import (
     outcome,
     small_model,
 )
+from tf_preempt.callbacks import OnChief
 
 
 def learning_rate_scheduler(setting: Setting) -> Arrays:
@@ -57,38 +59,44 @@ def lambda_callback(setting: Setting) -> Arrays:
     return {"seen": seen}
 
 
-def _chief_only(setting: Setting, *callbacks: keras.callbacks.Callback) -> list[keras.callbacks.Callback]:
-    return list(callbacks) if setting.is_chief else []
+def _paths(setting: Setting, name: str) -> tuple[str, str]:
+    """A path of this worker's own, so that it is seen who writes, and that of the chief."""
+    return setting.own_path(name), dataclasses.replace(setting, worker=0).own_path(name)
+
+
+def _who_wrote(setting: Setting, path: str) -> Arrays:
+    """Waits for all; whether this worker has written to its path, if it is the chief, and not else."""
+    _wait_for_all(setting)
+    return {"chief alone wrote": os.path.exists(path) == setting.is_chief}
 
 
 def model_checkpoint(setting: Setting) -> Arrays:
     """The chief alone writes; all workers read the best weights afterwards."""
-    path = setting.common_path("best.weights.h5")
+    path, of_chief = _paths(setting, "best.weights.h5")
     saving = keras.callbacks.ModelCheckpoint(path, "loss", save_best_only=True, save_weights_only=True)
     model = small_model(setting)
-    found = fitted(model, batches(X, Y), callbacks=_chief_only(setting, saving))
-    _wait_for_all(setting)
-    model.load_weights(path)
+    found = fitted(model, batches(X, Y), callbacks=[OnChief(saving)])
+    found |= _who_wrote(setting, path)
+    model.load_weights(of_chief)
     return found | {f"best {key}": value for key, value in outcome(model).items()}
 
 
 def csv_logger(setting: Setting) -> Arrays:
-    path = setting.common_path("log.csv")
-    logger = keras.callbacks.CSVLogger(path)
-    fitted(small_model(setting), batches(X, Y), callbacks=_chief_only(setting, logger))
-    _wait_for_all(setting)
-    with open(path) as file:
+    path, of_chief = _paths(setting, "log.csv")
+    fitted(small_model(setting), batches(X, Y), callbacks=[OnChief(keras.callbacks.CSVLogger(path))])
+    found = _who_wrote(setting, path)
+    with open(of_chief) as file:
         rows = list(csv.DictReader(file))
-    return {key: [float(row[key]) for row in rows] for key in ("epoch", "loss", "mae")}
+    return found | {key: [float(row[key]) for row in rows] for key in ("epoch", "loss", "mae")}
 
 
 def tensorboard(setting: Setting) -> Arrays:
     """With histograms, and a line per step: the chief reads weights while the others go on."""
-    path = setting.common_path("board")
+    path, of_chief = _paths(setting, "board")
     board = keras.callbacks.TensorBoard(path, histogram_freq=1, update_freq=1, write_graph=False)
-    found = fitted(small_model(setting), batches(X, Y), callbacks=_chief_only(setting, board))
-    _wait_for_all(setting)
-    return found | {"epoch losses": _scalars(os.path.join(path, "train"), "epoch_loss")}
+    found = fitted(small_model(setting), batches(X, Y), callbacks=[OnChief(board)])
+    found |= _who_wrote(setting, path)
+    return found | {"epoch losses": _scalars(os.path.join(of_chief, "train"), "epoch_loss")}
 
 
 def _scalars(directory: str, tag: str) -> np.ndarray:
