@@ -8,7 +8,7 @@ _log = logging.getLogger("tf_preempt")
 
 
 def say(message: str) -> None:
-    """Says one line, once: in the log where the log shows INFO, else on standard output, as Keras does.
+    """Says one line in one place: in the log where that shows INFO, else on standard output, as Keras does.
 
     Args:
         message: a sentence.

@@ -106,7 +106,7 @@ def source_facts(dataset: tf.data.Dataset, workers: int) -> SourceFacts:
 
     Args:
         dataset: any; what its functions build inside is searched too.
-        workers: among how many it is to be shared; more than one.
+        workers: among how many it is to be shared; one or more.
 
     Raises:
         InternalsChangedError: TensorFlow's private names have changed.
