@@ -75,8 +75,14 @@ def test_reads_the_step_and_not_the_job():
         ({"SLURMD_NODENAME": "n8"}, "step_id", None),
         ({"SLURM_STEP_GPUS": "0,3"}, "step_gpus", ("0", "3")),
         ({"SLURM_GPUS_ON_NODE": "4"}, "gpus_on_node", 4),
-        ({"CUDA_VISIBLE_DEVICES": ""}, "cuda_visible_devices", ""),
-        ({}, "cuda_visible_devices", None),
+        ({"CUDA_VISIBLE_DEVICES": ""}, "gpu_lists", (("CUDA_VISIBLE_DEVICES", ""),)),
+        ({"ZE_AFFINITY_MASK": "0.1"}, "gpu_lists", (("ZE_AFFINITY_MASK", "0.1"),)),
+        ({}, "gpu_lists", ()),
+        ({"SLURMD_TRES_BIND": "gpu:per_task:1"}, "gpus_bound", True),
+        ({"SLURMD_TRES_BIND": "gpu:verbose,single:2"}, "gpus_bound", True),
+        ({"SLURMD_TRES_BIND": "gpu:none"}, "gpus_bound", False),
+        ({"SLURMD_TRES_BIND": "gpu:closest"}, "gpus_bound", False),
+        ({"SLURM_HOSTFILE": "/hosts"}, "hostfile", "/hosts"),
         ({"SLURM_STEP_RESV_PORTS": "12000"}, "resv_ports", (12000,)),
         ({"SLURM_STEP_RESV_PORTS": "12000-12002"}, "resv_ports", (12000, 12001, 12002)),
         ({"SLURM_STEP_RESV_PORTS": "[12000-12001,12010]"}, "resv_ports", (12000, 12001, 12010)),
@@ -104,6 +110,33 @@ def test_without_the_steps_own_counts(change, tasks_per_node):
     assert job.tasks_per_node == tasks_per_node
 
 
+def test_the_steps_own_counts_win_over_what_the_job_asked_for():
+    # As srun leaves them: it warns that it ignores --ntasks-per-node=1.
+    job = SlurmJob.from_environ(changed({"SLURM_NTASKS_PER_NODE": "1"}))
+    assert job.tasks_per_node == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "groups", "sizes"),
+    [
+        ("n[9-10],a1", ["n[9-10]", "a1"], (2, 1)),
+        ("n10,a1", ["n[9-10]", "a1"], (1, 1)),
+        ("n10,b1", ["n[9-10]", "a1", "b1"], (1, 1)),
+        ("n[9-10]", ["n[9-10]", "a1"], (2,)),
+        ("a1,n[9-10]", ["n[9-10]", "a1"], ()),
+        ("n[9-11]", ["n[9-10]", "a1"], ()),
+        ("n[9-10]", [], ()),
+    ],
+)
+def test_knows_which_nodes_belong_to_which_component(nodes, groups, sizes):
+    lists = {f"SLURM_JOB_NODELIST_HET_GROUP_{group}": text for group, text in enumerate(groups)}
+    named = {"SLURM_STEP_NODELIST": nodes, "SLURM_STEP_TASKS_PER_NODE": None, "SLURMD_NODENAME": None}
+    job = SlurmJob.from_environ(
+        changed({**named, **lists, "SLURM_HET_SIZE": str(len(groups) or 999_999_999)})
+    )
+    assert job.group_nodes == sizes
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -125,7 +158,14 @@ def test_without_the_steps_own_counts(change, tasks_per_node):
         ({"SLURM_STEP_TASKS_PER_NODE": "2+1"}, ["SLURM_STEP_TASKS_PER_NODE='2+1'", "at position 0"]),
         ({"SLURM_STEP_TASKS_PER_NODE": "2"}, ["[2]", "1 nodes", "has 2", "n9,n10"]),
         ({"SLURM_STEP_TASKS_PER_NODE": "2(x2)"}, ["[2, 2]", "add up to 4", "has 3"]),
-        ({"SLURM_STEP_TASKS_PER_NODE": None, "SLURM_NTASKS_PER_NODE": "2"}, ["[2, 2]", "add up to 4"]),
+        (
+            {"SLURM_STEP_TASKS_PER_NODE": None, "SLURM_NTASKS_PER_NODE": "2"},
+            ["SLURM_NTASKS_PER_NODE=2 on 2 node(s) makes 4 tasks", "has 3 (SLURM_STEP_NUM_TASKS)"],
+        ),
+        (
+            {"SLURM_STEP_TASKS_PER_NODE": None, "SLURM_NTASKS_PER_NODE": "2", "SLURM_STEP_NODELIST": "n10"},
+            ["SLURM_NTASKS_PER_NODE=2 on 1 node(s) makes 2 tasks", "has 3 (SLURM_STEP_NUM_TASKS)"],
+        ),
         ({"SLURM_NTASKS": "1"}, ["SLURM_NTASKS=1", "SLURM_STEP_NUM_TASKS=3", "unset ${!SLURM_STEP_@}"]),
         ({"SLURM_NNODES": "3", "SLURM_STEP_NUM_NODES": "2"}, ["SLURM_NNODES=3", "SLURM_STEP_NUM_NODES=2"]),
         ({"SLURM_DIST_PLANESIZE": "0"}, ["SLURM_DIST_PLANESIZE='0'", "at least 1"]),

@@ -9,7 +9,10 @@ This is the one module that knows the names of Slurm's variables.  Not all of th
 * A job that was submitted from inside a step, for example from ``srun --pty bash``, inherits that step's
   ``SLURM_STEP_*`` until its own ``srun`` replaces them.
 * ``SLURM_DISTRIBUTION`` is absent under a plain ``srun``, and can have a second part about sockets and cores
-  (``block:cyclic,nopack``), which does not move a task to another node.
+  (``block:cyclic,nopack``), which does not move a task to another node.  In a step over several components of
+  a heterogeneous job it is the last component's, whose tasks count on from those of the others.
+* ``SLURM_NTASKS_PER_NODE`` is what the job asked for.  Where a step's number of tasks does not fit, srun
+  warns, ignores it and leaves it set: it counts only where ``SLURM_STEP_TASKS_PER_NODE`` is not to be seen.
 * ``SLURM_RESTART_COUNT`` is unset in the first run (Slurm 22.05), or 0 (newer versions).
 
 References:
@@ -23,14 +26,29 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tf_preempt._hostlist import expand_hostlist, expand_tasks_per_node
+from tf_preempt._hostlist import expand_tasks_per_node
+from tf_preempt._slurm_variables import SlurmVariables
 from tf_preempt.errors import SlurmError
 
-__all__ = ["SlurmJob", "is_slurm_job"]
+__all__ = ["GPU_VARIABLES", "SlurmJob", "is_slurm_job"]
+
+GPU_VARIABLES = (
+    "CUDA_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
+    "HIP_VISIBLE_DEVICES",
+    "GPU_DEVICE_ORDINAL",
+    "ZE_AFFINITY_MASK",
+)
+"""Lists of the GPUs that a process may use: CUDA, ROCm (its driver, then HIP on top of it), OpenCL, oneAPI.
+
+Slurm sets those that ``gres.conf`` names in ``Flags``; without any, all but HIP's (``gres.conf(5)``)."""
 
 # Step numbers from here on are none of srun: interactive shell (seen: use_interactive_step), batch, extern.
 _FIRST_RESERVED_STEP = 0xFFFF_FFFA
-_PORTS = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
+# What slurmd did, not what somebody asked for: gpu:per_task:1 and the like; gpu:none is none.
+_GPU_BINDING = re.compile(r"gpu:(?:verbose,)?(?:per_task|single|map_gpu|mask_gpu)")
+# Slurm's own limit for heterogeneous jobs; keeps a nonsensical number from costing time.
+_MOST_COMPONENTS = 128
 
 
 def is_slurm_job(environ: Mapping[str, str]) -> bool:
@@ -60,9 +78,15 @@ class SlurmJob:
         gtids: ranks of all tasks on this task's node; empty if Slurm does not say.
         nodename: Slurm's name of this node; None if Slurm does not say.
         restart_count: how often the job was requeued.
-        cuda_visible_devices: GPUs that this process may use, as Slurm or the user named them; None if unset.
+        gpu_lists: those of `GPU_VARIABLES` that are set, with what they say; set by Slurm or by the user.
+        hostfile: file that names the node of each rank (arbitrary distribution); None if there is none.
+        group_nodes: how many of `nodes` belong to each component of a heterogeneous job; empty for other
+            jobs, and if the step's nodes are not those of its components in order.
+        rank_nodes: node of each rank, where a host file says so; from the resolver, Slurm has no variable.
         step_gpus: Slurm's numbers of the GPUs bound to this task or its step; empty if none.
-        gpus_on_node: number of GPUs of this job on this node; None if Slurm manages none.
+        gpus_on_node: number of GPUs that this step (or job, outside a step) has on this node; None if Slurm
+            manages none.
+        gpus_bound: whether Slurm gave each task of the step GPUs of its own.
         resv_ports: TCP ports reserved for the step (``srun --resv-ports``); empty if none.
 
     Raises:
@@ -82,9 +106,13 @@ class SlurmJob:
     gtids: tuple[int, ...] = ()
     nodename: str | None = None
     restart_count: int = 0
-    cuda_visible_devices: str | None = None
+    gpu_lists: tuple[tuple[str, str], ...] = ()
+    hostfile: str | None = None
+    group_nodes: tuple[int, ...] = ()
+    rank_nodes: tuple[str, ...] = field(default=(), repr=False)
     step_gpus: tuple[str, ...] = ()
     gpus_on_node: int | None = None
+    gpus_bound: bool = False
     resv_ports: tuple[int, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
@@ -104,13 +132,13 @@ class SlurmJob:
             raise SlurmError(
                 f"The tasks per node {list(counts)} are for {len(counts)} nodes, but the step has "
                 f"{len(self.nodes)} (SLURM_STEP_NODELIST): {_shorten(self.nodes)}.",
-                hint="Leave tasks_per_node out: Slurm's own SLURM_STEP_TASKS_PER_NODE is then used.",
+                hint="Leave tasks_per_node out, and let srun set SLURM_STEP_TASKS_PER_NODE.",
             )
         if sum(counts) != self.ntasks:
             raise SlurmError(
                 f"The tasks per node {list(counts)} add up to {sum(counts)}, but the step has {self.ntasks} "
                 "tasks (SLURM_STEP_NUM_TASKS).",
-                hint="Leave tasks_per_node out: Slurm's own SLURM_STEP_TASKS_PER_NODE is then used.",
+                hint="Leave tasks_per_node out, and let srun set SLURM_STEP_TASKS_PER_NODE.",
             )
 
     @classmethod
@@ -131,11 +159,12 @@ class SlurmJob:
             SLURM_JOB_ID, SLURM_STEP_ID, SLURM_PROCID, SLURM_NODEID, SLURM_LOCALID, SLURM_GTIDS,
             SLURMD_NODENAME, SLURM_STEP_NUM_TASKS, SLURM_STEP_NUM_NODES, SLURM_STEP_NODELIST,
             SLURM_STEP_TASKS_PER_NODE, SLURM_STEP_RESV_PORTS, SLURM_STEP_GPUS, SLURM_GPUS_ON_NODE,
-            CUDA_VISIBLE_DEVICES, SLURM_DISTRIBUTION, SLURM_DIST_PLANESIZE, SLURM_RESTART_COUNT; as second
+            SLURMD_TRES_BIND, SLURM_DISTRIBUTION, SLURM_DIST_PLANESIZE, SLURM_HOSTFILE, SLURM_HET_SIZE,
+            SLURM_JOB_NODELIST_HET_GROUP_0 and so on, SLURM_RESTART_COUNT, and `GPU_VARIABLES`; as second
             choice or check SLURM_NTASKS, SLURM_NPROCS, SLURM_NNODES, SLURM_NTASKS_PER_NODE,
             SLURM_JOB_NODELIST, SLURM_NODELIST.
         """
-        variables = _Variables(environ)
+        variables = SlurmVariables(environ)
         job_id = variables.integer("SLURM_JOB_ID", minimum=1)
         if job_id is None:
             raise SlurmError(
@@ -156,9 +185,12 @@ class SlurmJob:
             gtids=variables.integers("SLURM_GTIDS"),
             nodename=variables.text("SLURMD_NODENAME"),
             restart_count=variables.integer("SLURM_RESTART_COUNT") or 0,
-            cuda_visible_devices=environ.get("CUDA_VISIBLE_DEVICES"),
+            gpu_lists=tuple((name, environ[name]) for name in GPU_VARIABLES if name in environ),
+            hostfile=variables.text("SLURM_HOSTFILE"),
+            group_nodes=_group_nodes(variables, layout.nodes),
             step_gpus=tuple(part for part in (variables.text("SLURM_STEP_GPUS") or "").split(",") if part),
             gpus_on_node=variables.integer("SLURM_GPUS_ON_NODE"),
+            gpus_bound=bool(_GPU_BINDING.search(variables.text("SLURMD_TRES_BIND") or "")),
             resv_ports=variables.ports("SLURM_STEP_RESV_PORTS"),
             procid=layout.procid,
             ntasks=layout.ntasks,
@@ -167,13 +199,13 @@ class SlurmJob:
         )
 
 
-def _is_inherited(variables: _Variables) -> bool:
+def _is_inherited(variables: SlurmVariables) -> bool:
     """Whether the step's variables are those of another job's step: this process is on none of its nodes."""
     nodename, nodes = variables.text("SLURMD_NODENAME"), variables.hosts("SLURM_STEP_NODELIST")
     return nodename is not None and bool(nodes) and nodename not in nodes
 
 
-def _refuse_other_size(variables: _Variables) -> None:
+def _refuse_other_size(variables: SlurmVariables) -> None:
     """The step's size is given twice, and differs where one of the two is of another step or job."""
     for own, steps in (("SLURM_NTASKS", "SLURM_STEP_NUM_TASKS"), ("SLURM_NNODES", "SLURM_STEP_NUM_NODES")):
         first, second = variables.integer(own), variables.integer(steps)
@@ -193,7 +225,7 @@ class _Layout:
     tasks_per_node: tuple[int, ...] | None
 
 
-def _step_layout(variables: _Variables) -> _Layout:
+def _step_layout(variables: SlurmVariables) -> _Layout:
     """Tasks and nodes of the step that this task belongs to."""
     _refuse_other_size(variables)
     procid = variables.integer("SLURM_PROCID")
@@ -213,7 +245,7 @@ def _step_layout(variables: _Variables) -> _Layout:
     )
 
 
-def _tasks_per_node(variables: _Variables, *, ntasks: int, nodes: int) -> tuple[int, ...] | None:
+def _tasks_per_node(variables: SlurmVariables, *, ntasks: int, nodes: int) -> tuple[int, ...] | None:
     if (text := variables.text("SLURM_STEP_TASKS_PER_NODE")) is not None:
         try:
             return tuple(expand_tasks_per_node(text))
@@ -221,91 +253,34 @@ def _tasks_per_node(variables: _Variables, *, ntasks: int, nodes: int) -> tuple[
             raise variables.malformed(
                 "SLURM_STEP_TASKS_PER_NODE", "one number of tasks per node", error
             ) from error
-    if nodes == 1:
-        return (ntasks,)
-    if ntasks == nodes:
-        return (1,) * nodes
     per_node = variables.integer("SLURM_NTASKS_PER_NODE", minimum=1)
+    if per_node is not None and per_node * nodes != ntasks:
+        raise SlurmError(
+            f"SLURM_NTASKS_PER_NODE={per_node} on {nodes} node(s) makes {per_node * nodes} tasks, but the "
+            f"step has {ntasks} (SLURM_STEP_NUM_TASKS).",
+            hint="Let the program see SLURM_STEP_TASKS_PER_NODE, which srun sets and which decides; or unset "
+            "SLURM_NTASKS_PER_NODE and pass tasks_per_node=.",
+        )
+    if nodes in (1, ntasks):
+        return (ntasks // nodes,) * nodes
     return None if per_node is None else (per_node,) * nodes
 
 
-def _job_layout(variables: _Variables) -> _Layout:
+def _group_nodes(variables: SlurmVariables, nodes: tuple[str, ...]) -> tuple[int, ...]:
+    """Cuts the step's nodes where a component of the heterogeneous job ends; it need not have all nodes."""
+    sizes: list[int] = []
+    for group in range(min(variables.integer("SLURM_HET_SIZE") or 0, _MOST_COMPONENTS)):
+        members = set(variables.hosts(f"SLURM_JOB_NODELIST_HET_GROUP_{group}"))
+        rest = nodes[sum(sizes) :]
+        sizes.append(next((count for count, node in enumerate(rest) if node not in members), len(rest)))
+    return tuple(size for size in sizes if size) if sizes and sum(sizes) == len(nodes) else ()
+
+
+def _job_layout(variables: SlurmVariables) -> _Layout:
     """What srun would start; a job that names no number of tasks gets one on each node."""
     nodes = variables.hosts("SLURM_JOB_NODELIST") or variables.hosts("SLURM_NODELIST")
     ntasks = variables.integer("SLURM_NTASKS", "SLURM_NPROCS", minimum=1)
     return _Layout(procid=0, ntasks=ntasks or max(1, len(nodes)), nodes=nodes, tasks_per_node=None)
-
-
-class _Variables:
-    """Typed access to environment variables; every error names the variable and its value."""
-
-    def __init__(self, environ: Mapping[str, str]) -> None:
-        self._environ = environ
-
-    def text(self, name: str) -> str | None:
-        """Value without surrounding white space; None if unset, empty, or Slurm's ``(null)``."""
-        value = self._environ.get(name, "").strip()
-        return value if value not in ("", "(null)") else None
-
-    def integer(self, *names: str, minimum: int = 0) -> int | None:
-        """The first of `names` that is set."""
-        for name in names:
-            value = self.text(name)
-            if value is None:
-                continue
-            if not re.fullmatch("[0-9]{1,18}", value) or int(value) < minimum:
-                raise self.malformed(name, f"a whole number of at least {minimum}")
-            return int(value)
-        return None
-
-    def integers(self, name: str) -> tuple[int, ...]:
-        """A list such as ``0,3,4``."""
-        value = self.text(name)
-        if value is None:
-            return ()
-        if not re.fullmatch("[0-9]{1,18}(,[0-9]{1,18})*", value):
-            raise self.malformed(name, "whole numbers separated by commas")
-        return tuple(int(item) for item in value.split(","))
-
-    def hosts(self, name: str) -> tuple[str, ...]:
-        """An expanded host list without duplicates; empty if unset."""
-        value = self.text(name)
-        if value is None:
-            return ()
-        try:
-            hosts = tuple(expand_hostlist(value))
-        except SlurmError as error:
-            raise self.malformed(name, "a host list such as node[1-4]", error) from error
-        if len(set(hosts)) != len(hosts):
-            raise self.malformed(name, "each node once")
-        return hosts
-
-    def ports(self, name: str) -> tuple[int, ...]:
-        """TCP ports: ``12000-12003,12010``, with or without brackets."""
-        value = self.text(name)
-        if value is None:
-            return ()
-        ports: list[int] = []
-        for item in value.strip("[]").split(","):
-            match = _PORTS.fullmatch(item)
-            first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
-            if not 1 <= first <= last <= 65_535:
-                raise self.malformed(name, "ports between 1 and 65535 such as 12000-12003")
-            ports.extend(range(first, last + 1))
-        return tuple(ports)
-
-    def missing(self, name: str, meaning: str) -> SlurmError:
-        return SlurmError(
-            f"{name} is not set, although SLURM_STEP_ID is: {meaning} is unknown.",
-            hint="Start the program with srun and let it see Slurm's variables; containers may hide them.",
-        )
-
-    def malformed(self, name: str, expected: str, cause: SlurmError | None = None) -> SlurmError:
-        detail = f" {str(cause).splitlines()[0]}" if cause else ""
-        return SlurmError(
-            f"{name}={self._environ.get(name, '')!r} is malformed: expected {expected}.{detail}",
-            hint=f"Slurm sets {name} itself; remove what overwrites it in the job script.",
-        )
 
 
 def _shorten(names: tuple[str, ...], limit: int = 8) -> str:

@@ -4,9 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
+import tensorflow as tf
 
+from tf_preempt import strategies
 from tf_preempt.cluster_resolvers import SlurmClusterResolver
-from tf_preempt.errors import ConfigError, SlurmError
+from tf_preempt.errors import ClusterConfigError, ConfigError, SlurmError, UnsupportedStrategyError
 
 RECORDED = Path(__file__).parents[1] / "data" / "slurm_env"
 STEP = {
@@ -43,47 +45,94 @@ def outside_steps():
 
 
 NAMES = sorted(path.stem for path in RECORDED.glob("*.json"))
-WITH_STEPS = [name for name in NAMES if steps(name) and name != "arbitrary"]
+WITH_STEPS = [name for name in NAMES if steps(name)]
 
 
-def test_every_recorded_job_is_in_one_of_the_tests():
-    assert len(NAMES) == 31
-    assert sorted({*WITH_STEPS, "arbitrary", "batch_bare", "batch_no_srun"}) == NAMES
-    assert len(outside_steps()) == 29
+def tasks_of_steps():
+    """Each recorded task, and where all tasks of its step ran by what Slurm told each of them."""
+    return [
+        pytest.param(
+            environ, [(told["SLURMD_NODENAME"], int(told["SLURM_LOCALID"])) for told in step], id=label
+        )
+        for name in NAMES
+        for number, step in enumerate(steps(name))
+        for environ in step
+        if (label := f"{name}-{number}-{environ['SLURM_PROCID']}")
+    ]
+
+
+@pytest.fixture
+def seen_by_all_nodes(tmp_path):
+    """Puts the host file of the recorded job where the tasks look for it."""
+    path = tmp_path / "hosts"
+    path.write_text("node3\nnode1\nnode3\nnode2\n", encoding="utf-8")
+
+    def place(environ):
+        return {**environ, "SLURM_HOSTFILE": str(path)} if "SLURM_HOSTFILE" in environ else dict(environ)
+
+    return place
+
+
+def test_every_recorded_process_is_in_one_of_the_tests():
+    recorded = [json.loads(path.read_text(encoding="utf-8"))["tasks"] for path in RECORDED.glob("*.json")]
+    assert len(recorded) == 31
+    assert len(tasks_of_steps()) + len(outside_steps()) == sum(map(len, recorded)) == 127
+
+
+@pytest.mark.parametrize(("environ", "placed"), tasks_of_steps())
+def test_each_task_of_a_real_job_has_the_addresses_of_all(environ, placed, seen_by_all_nodes):
+    rank, environ = int(environ["SLURM_PROCID"]), seen_by_all_nodes(environ)
+    resolver = SlurmClusterResolver(port_base=9000, environ=environ)
+    addresses = [f"{node}:{9000 + local_rank}" for node, local_rank in placed]
+    assert resolver.cluster_spec().as_dict() == {"worker": addresses}
+    assert resolver.get_task_info() == ("worker", rank)
+    assert resolver.master() == f"grpc://{addresses[rank]}"
+    ranks_here = [other for other, (node, _) in enumerate(placed) if node == environ["SLURMD_NODENAME"]]
+    assert ranks_here[int(environ["SLURM_LOCALID"])] == rank
 
 
 @pytest.mark.parametrize("name", WITH_STEPS)
-def test_each_task_of_a_real_job_finds_its_own_host_and_all_agree(name):
+def test_the_tasks_of_a_real_job_agree_on_different_addresses(name, seen_by_all_nodes):
     for step in steps(name):
-        resolvers = [SlurmClusterResolver(environ=dict(environ)) for environ in step]
-        clusters = [resolver.cluster_spec().as_dict() for resolver in resolvers]
-        assert clusters == [clusters[0]] * len(step)
-        assert len(set(clusters[0]["worker"])) == len(step) == int(step[0]["SLURM_STEP_NUM_TASKS"])
-        for rank, (environ, resolver) in enumerate(zip(step, resolvers, strict=True)):
-            assert resolver.get_task_info() == ("worker", rank)
-            assert clusters[0]["worker"][rank].split(":")[0] == environ["SLURMD_NODENAME"]
-            assert resolver.master() == f"grpc://{clusters[0]['worker'][rank]}"
+        clusters = [SlurmClusterResolver(environ=seen_by_all_nodes(told)).cluster_spec() for told in step]
+        (addresses,) = clusters[0].as_dict().values()
+        assert [cluster.as_dict() for cluster in clusters] == [{"worker": addresses}] * len(step)
+        assert len({address.split(":")[1] for address in addresses}) == len(step)
+        assert len(step) == int(step[0]["SLURM_STEP_NUM_TASKS"])
 
 
-def test_arbitrary_distribution_over_several_nodes_is_refused_by_every_task():
+def test_without_its_host_file_an_arbitrary_distribution_is_refused_by_every_task():
     (step,) = steps("arbitrary")
     for environ in step:
-        with pytest.raises(SlurmError, match="SLURM_DISTRIBUTION='arbitrary' on 3 nodes"):
+        with pytest.raises(SlurmError, match="SLURM_HOSTFILE='/home/user/run/hosts' cannot be read on node"):
             SlurmClusterResolver(environ=dict(environ))
+        without = {name: value for name, value in environ.items() if name != "SLURM_HOSTFILE"}
+        with pytest.raises(SlurmError, match="'arbitrary' on 3 nodes, and SLURM_HOSTFILE is not set"):
+            SlurmClusterResolver(environ=without)
+
+
+def test_a_host_file_is_read_once(seen_by_all_nodes):
+    environ = seen_by_all_nodes(steps("arbitrary")[0][1])
+    resolver = SlurmClusterResolver(environ=environ)
+    before = resolver.cluster_spec().as_dict()
+    Path(environ["SLURM_HOSTFILE"]).unlink()
+    assert resolver.cluster_spec().as_dict() == before
 
 
 @pytest.mark.parametrize("environ", outside_steps())
 def test_outside_of_srun_one_task_is_a_cluster_of_one_and_several_are_an_error(environ):
     ntasks = int(environ.get("SLURM_NTASKS", environ["SLURM_NNODES"]))
     if ntasks == 1:
-        alone = SlurmClusterResolver(environ=dict(environ))
+        before = dict(environ)
+        alone = SlurmClusterResolver(environ=environ)
         (address,) = alone.cluster_spec().as_dict()["worker"]
         assert address.split(":")[0] == environ["SLURMD_NODENAME"]
         assert alone.get_task_info() == ("worker", 0)
+        assert environ == before
         return
     with pytest.raises(SlurmError, match=f"is for {ntasks} tasks.*do not exist") as caught:
         SlurmClusterResolver(environ=dict(environ))
-    assert "srun python" in caught.value.hint
+    assert "Start the program with srun" in caught.value.hint
 
 
 def test_an_interactive_shell_on_a_login_node_is_localhost():
@@ -110,15 +159,21 @@ def test_no_slurm_job_is_an_error():
 )
 def test_gpus_of_real_jobs(name, devices):
     (step,) = steps(name)
-    environs = [dict(environ) for environ in step]
-    for environ in environs:
-        SlurmClusterResolver(environ=environ)
-    assert [environ.get("CUDA_VISIBLE_DEVICES") for environ in environs] == devices
+    for variable in (
+        "CUDA_VISIBLE_DEVICES",
+        "ROCR_VISIBLE_DEVICES",
+        "GPU_DEVICE_ORDINAL",
+        "ZE_AFFINITY_MASK",
+    ):
+        environs = [dict(environ) for environ in step]
+        for environ in environs:
+            SlurmClusterResolver(environ=environ)
+        assert [environ.get(variable) for environ in environs] == devices
 
 
 @pytest.mark.parametrize("name", WITH_STEPS)
-def test_any_number_of_resolvers_and_calls_leave_the_same_environment(name):
-    for environ in map(dict, steps(name)[0]):
+def test_any_number_of_resolvers_and_calls_leave_the_same_environment(name, seen_by_all_nodes):
+    for environ in map(seen_by_all_nodes, steps(name)[0]):
         first = SlurmClusterResolver(environ=environ)
         after, cluster = dict(environ), first.cluster_spec().as_dict()
         for _ in range(2):
@@ -137,7 +192,11 @@ def test_a_list_is_divided_once_also_where_slurm_manages_no_gpus(visible):
 
 
 def test_a_new_step_that_inherits_the_mark_of_another_divides_its_own_list():
-    environ = {**STEP, "CUDA_VISIBLE_DEVICES": "0,1", "TF_PREEMPT_OWN_GPUS": "7.0.0:0,1"}
+    environ = {
+        **STEP,
+        "CUDA_VISIBLE_DEVICES": "0,1",
+        "TF_PREEMPT_OWN_GPUS": "7.0.0:4:CUDA_VISIBLE_DEVICES=0,1",
+    }
     SlurmClusterResolver(environ=environ)
     assert environ["CUDA_VISIBLE_DEVICES"] == "0"
 
@@ -154,8 +213,97 @@ def test_the_division_of_gpus_is_logged_once(caplog):
         SlurmClusterResolver(environ=environ)
         SlurmClusterResolver(environ=environ)
     assert [record.getMessage() for record in caplog.records] == [
-        "GPUs of rank 2 (local rank 0 on n10): CUDA_VISIBLE_DEVICES=0, its share of 0,1"
+        "GPUs of rank 2 (local rank 0 on n10): CUDA_VISIBLE_DEVICES=0, its share of CUDA_VISIBLE_DEVICES=0,1"
     ]
+
+
+def test_fewer_gpus_than_tasks_are_one_warning(caplog):
+    environ = {**STEP, "CUDA_VISIBLE_DEVICES": "0", "SLURM_GPUS_ON_NODE": "1"}
+    for _ in range(2):
+        SlurmClusterResolver(environ=environ)
+    assert environ["CUDA_VISIBLE_DEVICES"] == "0"
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert message.startswith(
+        "n10 has fewer GPUs than tasks: each task sees and takes all of CUDA_VISIBLE_DEV"
+    )
+
+
+def test_no_other_program_is_asked(monkeypatch):
+    def refuse(*arguments, **options):
+        raise AssertionError(arguments)
+
+    monkeypatch.setattr("subprocess.Popen.__init__", refuse)
+    monkeypatch.setattr("os.system", refuse)
+    for environ in (STEP, {**STEP, "CUDA_VISIBLE_DEVICES": "0,1"}):
+        resolver = SlurmClusterResolver(environ=dict(environ))
+        assert resolver.cluster_spec().num_tasks("worker") == 4
+        assert resolver.num_accelerators() == {}
+
+
+def sees_gpus(monkeypatch, count):
+    """Has TensorFlow see so many GPUs; there need not be any."""
+    monkeypatch.setattr(
+        tf.config, "get_visible_devices", lambda kind: [kind] * count if kind == "GPU" else []
+    )
+
+
+UNEVEN = {
+    **STEP,
+    "SLURM_PROCID": "0",
+    "SLURM_NODEID": "0",
+    "SLURMD_NODENAME": "n9",
+    "SLURM_STEP_NUM_TASKS": "3",
+    "SLURM_STEP_TASKS_PER_NODE": "2,1",
+    "CUDA_VISIBLE_DEVICES": "0,1,2,3",
+    "SLURM_GPUS_ON_NODE": "4",
+}
+LAST = {"SLURM_PROCID": "2", "SLURM_NODEID": "1", "SLURMD_NODENAME": "n10"}
+
+
+@pytest.mark.parametrize(("change", "own"), [({}, 2), (LAST, 4)])
+def test_hosts_with_fewer_tasks_have_more_gpus_for_each(change, own, monkeypatch):
+    sees_gpus(monkeypatch, own)
+    environ = {**UNEVEN, **change}
+    for _ in range(2):  # also after the list has been divided
+        resolver = SlurmClusterResolver(environ=environ)
+        assert resolver.num_accelerators() == {"GPU": own}
+        counts = [resolver.num_accelerators("worker", index) for index in range(3)]
+        assert counts == [{"GPU": 2}, {"GPU": 2}, {"GPU": 4}]
+
+
+@pytest.mark.parametrize(
+    ("change", "arguments", "seen", "counts"),
+    [
+        ({"CUDA_VISIBLE_DEVICES": "0", "SLURMD_TRES_BIND": "gpu:per_task:1"}, {}, 1, [1, 1, 1]),
+        ({}, {"gpus_per_task": 1}, 1, [1, 1, 1]),
+        ({}, {"gpus_per_node": 2}, 1, [1, 1, 2]),
+        ({}, {"auto_set_gpu": False}, 4, [4, 4, 4]),
+        ({}, {}, 0, [0, 0, 0]),
+        ({}, {"gpus_per_node": 0}, 4, [0, 0, 0]),
+    ],
+)
+def test_gpus_of_other_tasks(change, arguments, seen, counts, monkeypatch):
+    sees_gpus(monkeypatch, seen)
+    resolver = SlurmClusterResolver(**arguments, environ={**UNEVEN, **change})
+    assert [resolver.num_accelerators("worker", index).get("GPU", 0) for index in range(3)] == counts
+
+
+def test_gpus_of_another_component_are_taken_to_be_as_here_with_one_warning(monkeypatch, caplog):
+    sees_gpus(monkeypatch, 2)
+    groups = {f"SLURM_JOB_NODELIST_HET_GROUP_{group}": node for group, node in enumerate(("n9", "n10"))}
+    resolver = SlurmClusterResolver(environ={**UNEVEN, **groups, "SLURM_HET_SIZE": "2"})
+    for _ in range(2):
+        assert [resolver.num_accelerators("worker", index) for index in range(3)] == [{"GPU": 2}] * 3
+    assert [record.getMessage().split(", although")[0] for record in caplog.records] == [
+        "Rank 2 is taken to have as many GPUs as rank 0"
+    ]
+
+
+def test_gpus_of_a_task_that_is_not_there_are_an_error():
+    with pytest.raises(
+        ClusterConfigError, match=r"no task 'worker' 4; it has these numbers of tasks: \{'worker': 4\}"
+    ):
+        SlurmClusterResolver(environ=dict(STEP)).num_accelerators("worker", 4)
 
 
 @pytest.mark.parametrize(
@@ -227,6 +375,24 @@ def test_ranks_are_given_to_the_chief_first_and_then_in_the_order_given(jobs, ta
     assert {len(resolver.cluster_spec().jobs) for resolver in resolvers} == {len(dict(tasks))}
     hosts = [resolver.master().split("/")[-1].split(":")[0] for resolver in resolvers]
     assert hosts == ["n9", "n9", "n10", "n10"]
+
+
+def test_master_takes_each_override_by_itself():
+    resolver = SlurmClusterResolver({"chief": 1, "worker": 3}, 80, environ=dict(STEP))
+    assert resolver.get_task_info() == ("worker", 1)
+    assert resolver.master() == "grpc://n10:80"
+    assert resolver.master(task_id=2) == "grpc://n10:81"
+    assert resolver.master("chief", 0) == "grpc://n9:80"
+    assert resolver.master(rpc_layer="grpc+verbs") == "grpc+verbs://n10:80"
+    resolver.task_id = 0
+    assert resolver.master(task_type="chief") == "grpc://n9:80"
+
+
+def test_a_cluster_with_parameter_servers_resolves_and_is_refused_by_the_strategies():
+    resolver = SlurmClusterResolver({"worker": 3, "ps": 1}, environ=dict(STEP))
+    assert resolver.cluster_spec().num_tasks("ps") == 1
+    with pytest.raises(UnsupportedStrategyError, match=r"parameter servers.*'ps': 1 tasks"):
+        strategies.auto(resolver)
 
 
 def test_a_job_without_gpus_has_no_accelerators():

@@ -5,14 +5,20 @@ import pytest
 from tf_preempt._slurm import SlurmJob
 from tf_preempt.cluster_resolvers._slurm_gpus import (
     GpuRequest,
+    TaskNode,
     check_gpu_request,
-    own_devices,
+    share_gpus,
+    share_size,
     visible_devices,
 )
 from tf_preempt.errors import ConfigError, SlurmError
 
+CUDA = "CUDA_VISIBLE_DEVICES"
 
-def job(visible, on_node=None, tasks=2):
+
+def job(lists, on_node=None, tasks=2, bound=False):
+    if not isinstance(lists, dict):
+        lists = {} if lists is None else {CUDA: lists}
     return SlurmJob(
         job_id=5,
         step_id=0,
@@ -20,15 +26,19 @@ def job(visible, on_node=None, tasks=2):
         ntasks=tasks,
         nodes=("n0",),
         tasks_per_node=(tasks,),
-        cuda_visible_devices=visible,
+        gpu_lists=tuple(lists.items()),
         gpus_on_node=on_node,
+        gpus_bound=bound,
     )
+
+
+def node(local_rank=0, tasks_here=2, most_tasks=2):
+    return TaskNode(local_rank=local_rank, tasks_here=tasks_here, most_tasks=most_tasks)
 
 
 @pytest.mark.parametrize(
     ("text", "devices"),
     [
-        (None, None),
         ("", ()),
         ("-1", ()),
         ("NoDevFiles", ()),
@@ -56,17 +66,33 @@ def test_reads_the_visible_devices(text, devices):
     ],
 )
 def test_a_shared_list_is_divided_by_local_rank(visible, on_node, request_, shares):
-    computed = [
-        own_devices(
-            GpuRequest(**request_),
-            job(visible, on_node),
-            local_rank=rank,
-            tasks_here=2,
-            most_tasks_on_a_node=2,
-        )
-        for rank in range(2)
-    ]
-    assert [",".join(devices) for devices in computed] == shares
+    request = GpuRequest(**request_)
+    computed = [share_gpus(request, job(visible, on_node), node(rank)).variables for rank in range(2)]
+    assert computed == [{CUDA: share} for share in shares]
+
+
+@pytest.mark.parametrize(
+    ("lists", "variables"),
+    [
+        ({"ROCR_VISIBLE_DEVICES": "0,1"}, {"ROCR_VISIBLE_DEVICES": "1"}),
+        ({"ROCR_VISIBLE_DEVICES": "GPU-a,GPU-b"}, {"ROCR_VISIBLE_DEVICES": "GPU-b"}),
+        ({"HIP_VISIBLE_DEVICES": "0,1"}, {"HIP_VISIBLE_DEVICES": "1"}),
+        ({"ROCR_VISIBLE_DEVICES": "4,5", "HIP_VISIBLE_DEVICES": "0,1"}, {"HIP_VISIBLE_DEVICES": "1"}),
+        ({"ZE_AFFINITY_MASK": "0.0,0.1,1.0,1.1"}, {"ZE_AFFINITY_MASK": "1.0,1.1"}),
+        ({"GPU_DEVICE_ORDINAL": "2,3"}, {"GPU_DEVICE_ORDINAL": "3"}),
+        (
+            dict.fromkeys((CUDA, "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK"), "0,1"),
+            dict.fromkeys((CUDA, "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK"), "1"),
+        ),
+        ({CUDA: "", "ROCR_VISIBLE_DEVICES": "0,1"}, {"ROCR_VISIBLE_DEVICES": "1"}),
+    ],
+)
+@pytest.mark.parametrize("on_node", [None, "as many as listed"])
+def test_lists_for_rocm_and_oneapi_are_divided_as_cudas(lists, variables, on_node):
+    most = max(len(visible_devices(text)) for text in lists.values())
+    share = share_gpus(GpuRequest(), job(lists, on_node and most), node(1))
+    assert share.variables == variables
+    assert share.on_node == most
 
 
 @pytest.mark.parametrize(
@@ -86,28 +112,66 @@ def test_a_shared_list_is_divided_by_local_rank(visible, on_node, request_, shar
     ],
 )
 def test_what_is_the_tasks_own_is_kept(visible, on_node, request_):
-    kept = own_devices(
-        GpuRequest(**request_), job(visible, on_node), local_rank=1, tasks_here=2, most_tasks_on_a_node=2
-    )
-    assert kept is None
+    assert share_gpus(GpuRequest(**request_), job(visible, on_node), node(1)).variables == {}
 
 
-def test_a_task_alone_on_its_node_keeps_all_it_sees():
-    assert (
-        own_devices(GpuRequest(), job("0,1", 2, 1), local_rank=0, tasks_here=1, most_tasks_on_a_node=1)
-        is None
-    )
+@pytest.mark.parametrize("visible", ["0,1", "2,3", "0", "NoDevFiles"])
+@pytest.mark.parametrize("on_node", [None, 2, 4])
+def test_gpus_that_slurm_says_it_bound_are_kept(visible, on_node):
+    share = share_gpus(GpuRequest(), job(visible, on_node, bound=True), node(1))
+    assert (share.variables, share.on_node) == ({}, None)
 
 
-def test_fewer_gpus_than_tasks_are_left_shared():
-    kept = own_devices(GpuRequest(), job("0,1", 2, 3), local_rank=2, tasks_here=3, most_tasks_on_a_node=3)
-    assert kept is None
+@pytest.mark.parametrize(
+    ("visible", "request_", "own"),
+    [
+        ("0,1", {}, None),
+        ("0,1", {"per_task": 2}, None),
+        ("0,1", {"per_task": 1}, "0"),
+        ("4,5,6", {"per_node": 2}, "4,5"),
+        (None, {"per_node": 2}, "0,1"),
+        (None, {"per_task": 1}, "0"),
+        (None, {}, None),
+    ],
+)
+def test_a_task_alone_on_its_node_keeps_what_it_sees_as_far_as_it_asks_for_it(visible, request_, own):
+    on_node = None if visible is None else len(visible_devices(visible))
+    share = share_gpus(GpuRequest(**request_), job(visible, on_node, 1), node(0, 1, 1))
+    assert share.variables == ({} if own is None else {CUDA: own})
 
 
-def test_tasks_that_ask_for_more_than_they_see_are_refused():
-    request = GpuRequest(per_task=2)
-    with pytest.raises(SlurmError, match=r"gpus_per_task=2 for 2 tasks.*CUDA_VISIBLE_DEVICES='4,5,6'"):
-        own_devices(request, job("4,5,6"), local_rank=0, tasks_here=2, most_tasks_on_a_node=2)
+@pytest.mark.parametrize(("visible", "on_node"), [("0,1", 2), ("0", 1), ("0,1", None)])
+def test_fewer_gpus_than_tasks_are_left_shared_and_that_is_told_where_it_is_known(visible, on_node):
+    share = share_gpus(GpuRequest(), job(visible, on_node, 3), node(2, 3, 3))
+    assert share.variables == {}
+    assert share.crowded == (on_node is not None)
+
+
+@pytest.mark.parametrize(
+    ("visible", "tasks", "request_", "words"),
+    [
+        (
+            "4,5,6",
+            2,
+            {"per_task": 2},
+            "The 2 tasks on this node ask for 2 GPUs each .* CUDA_VISIBLE_DEVICES='4,5,6'",
+        ),
+        ("0", 1, {"per_task": 2}, "This task asks for 2 GPUs .* there are 1: CUDA_VISIBLE_DEVICES='0'"),
+        ("0", 1, {"per_node": 2}, "The node is to have more GPUs .*gpus_per_node=2"),
+        ("0,1", 2, {"per_node": 5}, "The node is to have more GPUs than its tasks see .*gpus_per_node=5"),
+        ("NoDevFiles", 1, {"per_task": 1}, "This task asks for 1 GPUs .* there are 0"),
+    ],
+)
+def test_asking_for_more_than_there_is_to_see_is_a_runtime_error(visible, tasks, request_, words):
+    with pytest.raises(RuntimeError, match=words) as caught:
+        share_gpus(GpuRequest(**request_), job(visible, None, tasks), node(0, tasks, tasks))
+    assert isinstance(caught.value, SlurmError)
+
+
+@pytest.mark.parametrize("lists", ["0,1", {"ROCR_VISIBLE_DEVICES": "0,1"}])
+def test_a_task_bound_to_fewer_gpus_than_it_asks_for_is_refused(lists):
+    with pytest.raises(SlurmError, match="This task asks for 3 GPUs"):
+        share_gpus(GpuRequest(per_task=3), job(lists, 8), node())
 
 
 @pytest.mark.parametrize(
@@ -120,7 +184,7 @@ def test_tasks_that_ask_for_more_than_they_see_are_refused():
 )
 def test_more_gpus_than_there_are_is_a_runtime_error(request_, on_node, words):
     with pytest.raises(RuntimeError, match=words):
-        check_gpu_request(GpuRequest(**request_), job("0,1", on_node), 2)
+        check_gpu_request(GpuRequest(**request_), job("0,1", on_node), node())
 
 
 @pytest.mark.parametrize(
@@ -128,7 +192,20 @@ def test_more_gpus_than_there_are_is_a_runtime_error(request_, on_node, words):
     [({}, None), ({"per_node": 2, "per_task": 1}, 2), ({"per_task": 1}, 2), ({"per_task": 9}, None)],
 )
 def test_a_request_that_fits_is_accepted(request_, on_node):
-    check_gpu_request(GpuRequest(**request_), job("0,1", on_node), 2)
+    check_gpu_request(GpuRequest(**request_), job("0,1", on_node), node())
+
+
+def test_a_node_with_fewer_tasks_needs_fewer_gpus():
+    # srun -n4 --gpus-per-task=1 on nodes with 3 tasks and 1: this one has one GPU.
+    check_gpu_request(GpuRequest(per_task=1), job("0", 1, 1), node(0, 1, 3))
+
+
+@pytest.mark.parametrize(
+    ("request_", "on_node", "tasks_here", "size"),
+    [({}, 4, 2, 2), ({}, 4, 1, 4), ({}, 5, 2, 2), ({}, 1, 2, 0), ({"per_task": 1}, 4, 1, 1)],
+)
+def test_size_of_a_share(request_, on_node, tasks_here, size):
+    assert share_size(GpuRequest(**request_), on_node, tasks_here, 2) == size
 
 
 @pytest.mark.parametrize("value", [-1, 1.5, "2", True])

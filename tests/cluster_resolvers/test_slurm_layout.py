@@ -9,14 +9,12 @@ from hypothesis import strategies as st
 
 from tf_preempt._slurm import SlurmJob
 from tf_preempt.cluster_resolvers._slurm_layout import (
-    DERIVED_PORTS,
-    FIRST_DERIVED_PORT,
     addresses,
     check_own_placement,
-    choose_ports,
     place_ranks,
+    task_node,
 )
-from tf_preempt.errors import ConfigError, SlurmError
+from tf_preempt.errors import SlurmError
 
 
 def step(counts, *, nodes=None, **more):
@@ -68,11 +66,69 @@ def test_every_layout_fills_each_node_in_order(counts, distribution, plane_size)
         assert here == list(range(count))
 
 
-@pytest.mark.parametrize("distribution", ["arbitrary", "plane", "spread"])
+@pytest.mark.parametrize("distribution", ["plane", "spread"])
 def test_a_distribution_that_cannot_be_computed_is_refused(distribution):
     with pytest.raises(SlurmError, match=f"SLURM_DISTRIBUTION='{distribution}' on 2 nodes") as caught:
         place_ranks(step((1, 2), distribution=distribution))
     assert "srun --distribution=block" in caught.value.hint
+
+
+# Seen under Slurm 22.05.8: srun --het-group=0,1; srun -m block : -m cyclic; -m cyclic : -m block; ...
+@pytest.mark.parametrize(
+    ("counts", "groups", "distribution", "nodes_of_ranks"),
+    [
+        ((1, 2, 2), (1, 2), "block", [0, 1, 1, 2, 2]),
+        ((2, 2, 1, 1), (2, 2), "cyclic", [0, 0, 1, 1, 2, 3]),
+        ((2, 2, 1), (2, 1), "cyclic", [0, 0, 1, 1, 2]),
+        ((1, 1, 2, 2), (2, 2), "cyclic", [0, 1, 2, 3, 2, 3]),
+        ((2, 2, 2, 2), (2, 2), "cyclic", [0, 1, 0, 1, 2, 3, 2, 3]),
+        ((2, 2, 2, 2), (2, 2), "block", [0, 0, 1, 1, 2, 2, 3, 3]),
+        ((3, 1, 3, 1), (2, 2), "", [0, 0, 0, 1, 2, 2, 2, 3]),
+    ],
+)
+def test_ranks_of_a_components_tasks_count_on(counts, groups, distribution, nodes_of_ranks):
+    assert node_indices(step(counts, group_nodes=groups, distribution=distribution)) == nodes_of_ranks
+
+
+def test_a_component_that_is_laid_out_otherwise_than_it_seems_is_noticed_by_its_tasks():
+    # srun -n4 -m cyclic : -n4 -m block, of which only the last one's distribution is told.
+    job = step((2, 2, 2, 2), group_nodes=(2, 2), distribution="block", nodeid=0, localid=0, gtids=(0, 2))
+    with pytest.raises(SlurmError, match=r"SLURM_GTIDS=0,1, but Slurm says SLURM_GTIDS=0,2"):
+        addresses(job)
+
+
+def test_arbitrary_distribution_follows_the_ranks_nodes():
+    job = step((1, 1, 2), distribution="arbitrary", rank_nodes=("n2", "n0", "n2", "n1"), hostfile="hosts")
+    assert [(place.node, place.node_index, place.local_rank) for place in place_ranks(job)] == [
+        ("n2", 2, 0),
+        ("n0", 0, 0),
+        ("n2", 2, 1),
+        ("n1", 1, 0),
+    ]
+
+
+@pytest.mark.parametrize("listed", [("n0", "n0", "n1"), ("n0", "n1", "x9")])
+def test_a_host_file_that_differs_from_what_was_started_is_refused(listed):
+    job = step((1, 2), distribution="arbitrary", rank_nodes=listed, hostfile="hosts")
+    with pytest.raises(SlurmError, match=r"SLURM_HOSTFILE='hosts' has .* but Slurm started \[1, 2\] there"):
+        place_ranks(job)
+
+
+def test_arbitrary_distribution_without_a_host_file_is_refused():
+    with pytest.raises(SlurmError, match="SLURM_HOSTFILE is not set") as caught:
+        place_ranks(step((1, 2), distribution="arbitrary"))
+    assert "SLURM_HOSTFILE=FILE srun" in caught.value.hint
+
+
+def test_the_fullest_node_is_looked_for_in_the_tasks_own_component():
+    job = step((4, 2, 1), group_nodes=(1, 2), distribution="block")
+    nodes = [task_node(job, place) for place in place_ranks(job)]
+    assert [(node.local_rank, node.tasks_here, node.most_tasks) for node in nodes] == [
+        *[(rank, 4, 4) for rank in range(4)],
+        (0, 2, 2),
+        (1, 2, 2),
+        (0, 1, 2),
+    ]
 
 
 def test_unknown_tasks_per_node_are_refused():
@@ -107,71 +163,6 @@ def test_rank_0_also_notices_a_layout_that_differs_only_for_others():
 def test_what_slurm_says_in_agreement_is_accepted():
     job = step((2, 2), procid=3, nodeid=1, localid=1, nodename="n1", gtids=(3, 2), distribution="block")
     assert addresses(job, 9000) == ["n0:9000", "n0:9001", "n1:9000", "n1:9001"]
-
-
-def test_derived_ports_count_by_global_rank_so_that_nodes_can_share_a_host():
-    ports = [address.split(":")[1] for address in addresses(step((2, 2, 2)))]
-    assert len(set(ports)) == 6
-
-
-# Job 1395's first port is the last but one.
-@pytest.mark.parametrize("job_id", [1, 2, 127, 1395, 16_383, 16_384, 4_000_000_001])
-def test_derived_ports_stay_below_the_range_for_clients(job_id):
-    job = step((64,), job_id=job_id, step_id=3)
-    assert all(FIRST_DERIVED_PORT <= port < 32_768 for port in choose_ports(job, place_ranks(job)))
-
-
-def test_jobs_with_neighbouring_numbers_do_not_share_a_port():
-    ports = [
-        set(choose_ports(job, place_ranks(job))) for job in (step((64,), job_id=i) for i in range(1, 101))
-    ]
-    assert sum(map(len, ports)) == len(set().union(*ports)) == 6_400
-
-
-def test_steps_of_one_job_do_not_share_a_port():
-    steps = [step((32,), step_id=number) for number in range(8)]
-    ports = [set(choose_ports(job, place_ranks(job))) for job in steps]
-    assert len(set().union(*ports)) == 8 * 32
-
-
-def test_a_requeued_job_comes_back_to_its_ports():
-    assert addresses(step((2, 2))) == addresses(step((2, 2), restart_count=4))
-
-
-def test_more_tasks_than_ports_are_refused():
-    job = step((1,) * (DERIVED_PORTS + 1))
-    with pytest.raises(SlurmError, match="16385 tasks are more than"):
-        choose_ports(job, place_ranks(job))
-
-
-def test_port_base_is_obeyed():
-    assert addresses(step((2, 1)), 8888) == ["n0:8888", "n0:8889", "n1:8888"]
-
-
-@pytest.mark.parametrize("port_base", [0, -1, 65_535, 70_000])
-def test_a_port_base_without_room_is_refused(port_base):
-    with pytest.raises(ConfigError, match=f"port_base={port_base}, with up to 2 tasks.*expected 1 to 65534"):
-        addresses(step((2, 1)), port_base)
-
-
-@pytest.mark.parametrize(
-    ("reserved", "ports"),
-    [((12_000, 12_001), [12_000, 12_001, 12_000]), ((7, 8, 9, 10), [7, 8, 9])],
-)
-def test_reserved_ports_come_before_derived_ones(reserved, ports):
-    job = step((2, 1), resv_ports=reserved)
-    assert choose_ports(job, place_ranks(job)) == ports
-
-
-def test_a_port_base_wins_over_reserved_ports():
-    job = step((2, 1), resv_ports=(12_000, 12_001))
-    assert choose_ports(job, place_ranks(job), 8888) == [8888, 8889, 8888]
-
-
-def test_too_few_reserved_ports_are_refused():
-    with pytest.raises(SlurmError, match="has 1 ports, but up to 2 tasks") as caught:
-        addresses(step((2, 1), resv_ports=(12_000,)))
-    assert "--resv-ports=2" in caught.value.hint
 
 
 def test_the_layout_is_computed_without_tensorflow():

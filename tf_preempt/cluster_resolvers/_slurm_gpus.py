@@ -1,22 +1,35 @@
 """Which of a node's GPUs belong to this task of a Slurm step.
 
 Slurm either binds GPUs to each task (``--gpus-per-task``, ``--gpu-bind``), or shows all tasks of a node the
-same list (``--gpus-per-node``, ``--gres``).  Only the second kind of list is divided here, by local rank; a
-binding that Slurm made is never changed.
+same list (``--gpus-per-node``, ``--gres``).  The second kind of list is divided here, by local rank.  A list
+that is a task's own is cut only where the program asks for fewer GPUs than it has.
+
+What holds for ``CUDA_VISIBLE_DEVICES`` holds for the variables of ROCm and oneAPI, which Slurm treats alike.
+One is special: the numbers in ``HIP_VISIBLE_DEVICES`` are positions in ``ROCR_VISIBLE_DEVICES``.  Where both
+are set, only HIP's is divided, because those positions would not hold in a shorter list.
 
 References:
     srun(1), ``--gpus-per-task`` and ``--gpu-bind``; what Slurm 22.05.8 sets for each of them is recorded in
-    ``tests/data/slurm_env/gpus_*.json`` and ``gres_*.json``.
+    ``tests/data/slurm_env/gpus_*.json`` and ``gres_*.json``.  In a step with a part of the job's GPUs,
+    ``SLURM_GPUS_ON_NODE`` is the step's (22.05.8, seen).  ROCm documentation, "GPU isolation techniques".
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tf_preempt._slurm import SlurmJob
 from tf_preempt.errors import ConfigError, SlurmError
 
-__all__ = ["GpuRequest", "check_gpu_request", "own_devices", "visible_devices"]
+__all__ = [
+    "GpuRequest",
+    "GpuShare",
+    "TaskNode",
+    "check_gpu_request",
+    "share_gpus",
+    "share_size",
+    "visible_devices",
+]
 
 # What Slurm, CUDA and users write to say "none".
 _NO_DEVICES = {"", "-1", "nodevfiles", "none", "void"}
@@ -46,30 +59,75 @@ class GpuRequest:
                 )
 
 
-def visible_devices(text: str | None) -> tuple[str, ...] | None:
-    """Reads ``CUDA_VISIBLE_DEVICES``: indices, UUIDs or MIG names.
+@dataclass(frozen=True, kw_only=True)
+class TaskNode:
+    """The node of a task, as far as GPUs are concerned.
 
     Args:
-        text: value of the variable, None if it is unset.
+        local_rank: rank of the task among those on its node.
+        tasks_here: number of tasks on its node.
+        most_tasks: tasks on the node that has most of them; all tasks get the same number of GPUs.
+    """
+
+    local_rank: int
+    tasks_here: int
+    most_tasks: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuShare:
+    """What is this task's own.
+
+    Args:
+        variables: what to set the variables to; empty where they are to stay as they are.
+        on_node: number of GPUs that the tasks of the node share; None if they share none, or nobody knows.
+        crowded: whether there are fewer GPUs than tasks, so that each task sees all.
+    """
+
+    variables: dict[str, str] = field(default_factory=dict)
+    on_node: int | None = None
+    crowded: bool = False
+
+
+def visible_devices(text: str) -> tuple[str, ...]:
+    """Reads a list of devices: indices, UUIDs, MIG names, or oneAPI's ``device.tile``.
+
+    Args:
+        text: value of one of `GPU_VARIABLES`.
 
     Returns:
-        The devices; empty if there are none; None if the variable is unset, so that nobody knows.
+        The devices; empty if there are none.
     """
-    if text is None:
-        return None
     return tuple(part.strip() for part in text.split(",") if part.strip().lower() not in _NO_DEVICES)
 
 
-def check_gpu_request(request: GpuRequest, job: SlurmJob, most_tasks_on_a_node: int) -> None:
-    """Compares what was asked for with what there is.
+def share_size(request: GpuRequest, on_node: int, tasks_here: int, most_tasks: int) -> int:
+    """How many of the GPUs that the tasks of a node share each of them gets.
+
+    Args:
+        request: what the program asked for.
+        on_node: number of GPUs that they share.
+        tasks_here: number of tasks on the node.
+        most_tasks: tasks on the node that has most of them.
+
+    Returns:
+        The number; 0 if there are fewer GPUs than tasks.
+    """
+    if request.per_task is not None:
+        return request.per_task
+    return on_node if tasks_here == 1 else on_node // most_tasks
+
+
+def check_gpu_request(request: GpuRequest, job: SlurmJob, node: TaskNode) -> None:
+    """Compares what was asked for with the numbers that Slurm gives.
 
     Args:
         request: what the program asked for.
         job: the step.
-        most_tasks_on_a_node: tasks on the node that has most of them.
+        node: this task's node.
 
     Raises:
-        SlurmError: more GPUs per node are asked for than the job has on this node, or the tasks of a node
+        SlurmError: more GPUs per node are asked for than the step has on this node, or the tasks of a node
             together more than there are on it.
     """
     if request.per_node is not None and job.gpus_on_node is not None and request.per_node > job.gpus_on_node:
@@ -77,62 +135,96 @@ def check_gpu_request(request: GpuRequest, job: SlurmJob, most_tasks_on_a_node: 
             f"gpus_per_node={request.per_node} is more than SLURM_GPUS_ON_NODE={job.gpus_on_node}.",
             hint="Ask Slurm for more (`--gpus-per-node`), or leave gpus_per_node out.",
         )
-    available = job.gpus_on_node if request.per_node is None else request.per_node
-    if request.per_task is None or available is None:
-        return
-    if request.per_task * most_tasks_on_a_node > available:
-        origin = "SLURM_GPUS_ON_NODE" if request.per_node is None else "gpus_per_node"
+    # What the program says holds for each node, what Slurm says for this one.
+    available, origin, tasks = job.gpus_on_node, "SLURM_GPUS_ON_NODE", node.tasks_here
+    if request.per_node is not None:
+        available, origin, tasks = request.per_node, "gpus_per_node", node.most_tasks
+    if request.per_task is not None and available is not None and request.per_task * tasks > available:
         raise SlurmError(
-            f"gpus_per_task={request.per_task} for up to {most_tasks_on_a_node} tasks on a node takes more "
-            f"GPUs per node than there are: {origin}={available}.",
+            f"gpus_per_task={request.per_task} for up to {tasks} tasks on a node takes more GPUs per node "
+            f"than there are: {origin}={available}.",
             hint="Lower gpus_per_task, or start fewer tasks on each node (`--ntasks-per-node`).",
         )
 
 
-def own_devices(
-    request: GpuRequest, job: SlurmJob, *, local_rank: int, tasks_here: int, most_tasks_on_a_node: int
-) -> tuple[str, ...] | None:
-    """Decides what to narrow ``CUDA_VISIBLE_DEVICES`` to.
+def share_gpus(request: GpuRequest, job: SlurmJob, node: TaskNode) -> GpuShare:
+    """Decides which GPUs are this task's own.
 
     Args:
         request: what the program asked for.
-        job: the step; its `cuda_visible_devices` is what this task sees now.
-        local_rank: rank of this task among those on its node.
-        tasks_here: number of tasks on its node.
-        most_tasks_on_a_node: tasks on the node that has most of them; all tasks get the same number of GPUs.
+        job: the step; its `gpu_lists` are what this task sees now.
+        node: this task's node.
 
     Returns:
-        The devices of this task, or None where nothing is to be changed: the task is alone on its node, sees
-        no GPU or just one, sees fewer than the job has on the node (so they are bound to it already), or
-        there are fewer GPUs than tasks.
+        This task's share.  Lists stay as they are where the task sees no GPU or only its own (it is alone on
+        its node, Slurm bound them to it, or it sees fewer than the step has on the node) and asks for no
+        fewer; also where there are fewer GPUs than tasks.
 
     Raises:
-        SlurmError: the tasks of this node together ask for more GPUs than they see.
+        SlurmError: this task, or the tasks of its node together, ask for more GPUs than they see.
     """
-    shared = _shared_devices(request, job, most_tasks_on_a_node)
-    if tasks_here == 1 or len(shared) <= 1:
-        return None
-    share = len(shared) // most_tasks_on_a_node if request.per_task is None else request.per_task
-    if share == 0:
-        return None
-    if share * tasks_here > len(shared):
-        raise SlurmError(
-            f"gpus_per_task={share} for {tasks_here} tasks on this node takes more GPUs than there are: "
-            f"CUDA_VISIBLE_DEVICES={','.join(shared)!r}.",
-            hint="Lower gpus_per_task, or ask Slurm for more GPUs per node.",
-        )
-    return shared[local_rank * share : (local_rank + 1) * share]
-
-
-def _shared_devices(request: GpuRequest, job: SlurmJob, most_tasks_on_a_node: int) -> tuple[str, ...]:
-    """The list that all tasks of the node see; empty if there is none, or if each task has its own."""
-    visible = visible_devices(job.cuda_visible_devices)
-    if visible is None:
+    lists = {name: visible_devices(text) for name, text in job.gpu_lists}
+    if "HIP_VISIBLE_DEVICES" in lists:
+        lists.pop("ROCR_VISIBLE_DEVICES", None)
+    if not lists:
         # Slurm manages no GPUs here: count as CUDA does, as far as the program says how many there are.
         per_task = request.per_task or 0
-        count = per_task * most_tasks_on_a_node if request.per_node is None else request.per_node
-        return tuple(str(index) for index in range(count))
+        count = per_task * node.most_tasks if request.per_node is None else request.per_node
+        lists = {"CUDA_VISIBLE_DEVICES": tuple(map(str, range(count)))} if count else {}
+    variables, on_node, crowded = {}, None, False
+    for name, devices in lists.items():
+        own = _own_devices(request, job, node, name, devices)
+        if own != devices or not job.gpu_lists:
+            variables[name] = ",".join(own)
+        if _are_the_nodes(job, node, devices):
+            on_node = max(on_node or 0, len(devices[: request.per_node]))
+            crowded = crowded or (job.gpus_on_node is not None and len(own) * node.tasks_here > len(devices))
+    return GpuShare(variables=variables, on_node=on_node, crowded=crowded)
+
+
+def _own_devices(
+    request: GpuRequest, job: SlurmJob, node: TaskNode, name: str, devices: tuple[str, ...]
+) -> tuple[str, ...]:
+    """What of `devices`, the list in variable `name`, is this task's."""
+    if 0 in (request.per_task, request.per_node) or not (devices or request.per_task):
+        return devices
+    if job.gpus_on_node is None and (request.per_node or 0) > len(devices) * node.tasks_here:
+        raise _too_few("The node is to have more GPUs than its tasks see", request, name, devices)
+    # Of a single GPU nobody knows whether it is this task's: to leave it is right, or shows as a crowd.
+    single = len(devices) == 1 and request.per_task in (None, 1)
+    if node.tasks_here == 1 or single or _is_bound(request, job, devices):
+        asked = request.per_node if request.per_task is None and node.tasks_here == 1 else request.per_task
+        if (asked or 0) > len(devices):
+            raise _too_few(f"This task asks for {asked} GPUs", request, name, devices)
+        return devices[:asked]
+    shared = devices[: request.per_node]
+    share = share_size(request, len(shared), node.tasks_here, node.most_tasks)
+    if share * node.tasks_here > len(shared):
+        raise _too_few(
+            f"The {node.tasks_here} tasks on this node ask for {share} GPUs each", request, name, devices
+        )
+    first = node.local_rank * share
+    return shared[first : first + share] if share else devices
+
+
+def _is_bound(request: GpuRequest, job: SlurmJob, devices: tuple[str, ...]) -> bool:
+    """Whether a list is one task's own, although the node has several tasks."""
     on_node = request.per_node if job.gpus_on_node is None else job.gpus_on_node
-    if on_node is not None and len(visible) < on_node:
-        return ()
-    return visible[: request.per_node]
+    return job.gpus_bound or (on_node is not None and len(devices) < on_node)
+
+
+def _are_the_nodes(job: SlurmJob, node: TaskNode, devices: tuple[str, ...]) -> bool:
+    """Whether a list is known to be of all GPUs that the step has on the node."""
+    if job.gpus_bound or not devices:
+        return False
+    if job.gpus_on_node is None:
+        return len(devices) > 1 or node.tasks_here == 1
+    return len(devices) >= job.gpus_on_node
+
+
+def _too_few(who: str, request: GpuRequest, name: str, devices: tuple[str, ...]) -> SlurmError:
+    return SlurmError(
+        f"{who} (gpus_per_task={request.per_task}, gpus_per_node={request.per_node}), but there are "
+        f"{len(devices)}: {name}={','.join(devices)!r}.",
+        hint="Lower the numbers or leave them out, or ask Slurm for more GPUs.",
+    )

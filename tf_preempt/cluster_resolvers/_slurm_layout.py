@@ -4,39 +4,27 @@ Pure functions of a `SlurmJob`: every task of a step computes the same list, wit
 So nothing that can differ between two nodes may enter it.  What a task knows only about itself (its node,
 its local rank) serves to check the result, because a wrong address shows only as a start that never ends.
 
+The arbitrary distribution is the one that no variable describes: there the ranks' nodes come with the job,
+from the host file that srun read (`with_hostfile`).
+
 References:
-    Layouts and variables: srun(1), ``--distribution``; compared with Slurm 22.05.8 for block, cyclic and
-    plane, even and uneven, in ``tests/slurm/test_real_step.py``.
+    Layouts and variables: srun(1), ``--distribution``; compared with Slurm 22.05.8 for block, cyclic, plane
+    and arbitrary, even and uneven, and for heterogeneous jobs, in ``tests/slurm/test_real_step.py``.
 """
 
 from __future__ import annotations
 
+import collections
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tf_preempt._slurm import SlurmJob
-from tf_preempt.errors import ConfigError, SlurmError
+from tf_preempt.cluster_resolvers._slurm_gpus import TaskNode
+from tf_preempt.cluster_resolvers._slurm_ports import choose_ports
+from tf_preempt.errors import SlurmError
 
-__all__ = [
-    "DERIVED_PORTS",
-    "FIRST_DERIVED_PORT",
-    "Placement",
-    "addresses",
-    "check_own_placement",
-    "choose_ports",
-    "place_ranks",
-]
-
-FIRST_DERIVED_PORT = 16_384
-"""Derived ports end at 32767, below the range from which Linux by default serves clients."""
-
-DERIVED_PORTS = 16_384
-"""How many ports there are to derive from."""
-
-# Multiples of an odd number near 0.618 times the range lie far apart: jobs with neighbouring numbers, the
-# ones that run on a node at the same time, get ranges that do not touch.
-_PORT_STRIDE = 10_127
-_STEP_STRIDE = 997
+__all__ = ["Placement", "addresses", "check_own_placement", "place_ranks", "task_node"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,11 +35,13 @@ class Placement:
         node: name of its node.
         node_index: position of that node in the step's node list.
         local_rank: its rank among the tasks on that node.
+        component: the component of the heterogeneous job that the node belongs to; 0 in other jobs.
     """
 
     node: str
     node_index: int
     local_rank: int
+    component: int = 0
 
 
 def addresses(job: SlurmJob, port_base: int | None = None) -> list[str]:
@@ -75,7 +65,7 @@ def addresses(job: SlurmJob, port_base: int | None = None) -> list[str]:
     """
     placements = place_ranks(job)
     check_own_placement(job, placements)
-    ports = choose_ports(job, placements, port_base)
+    ports = choose_ports(job, [placement.local_rank for placement in placements], port_base)
     return [f"{placement.node}:{port}" for placement, port in zip(placements, ports, strict=True)]
 
 
@@ -89,9 +79,9 @@ def place_ranks(job: SlurmJob) -> list[Placement]:
         One placement per rank.
 
     Raises:
-        SlurmError: it is not known how many tasks each node has, or there are several nodes and the
-            distribution is one that cannot be computed from Slurm's variables (arbitrary, or plane of
-            unknown size).
+        SlurmError: it is not known how many tasks each node has; there are several nodes and the distribution
+            is one that cannot be computed (arbitrary without a host file, or plane of unknown size); or the
+            host file does not fit what Slurm started.
     """
     counts = job.tasks_per_node
     if counts is None:
@@ -99,23 +89,65 @@ def place_ranks(job: SlurmJob) -> list[Placement]:
             "SLURM_STEP_TASKS_PER_NODE is not set: how many tasks run on each node is unknown.",
             hint="Pass tasks_per_node=, or let the program see the variables that srun sets.",
         )
-    block = _block_size(job, counts)
+    if len(job.nodes) > 1 and job.distribution == "arbitrary":
+        return _as_listed(job, counts)
     placements: list[Placement] = []
-    placed = [0] * len(counts)
-    while len(placements) < sum(counts):
-        for index, (node, count) in enumerate(zip(job.nodes, counts, strict=True)):
-            turn = range(placed[index], min(count, placed[index] + block))
-            placements += [Placement(node=node, node_index=index, local_rank=rank) for rank in turn]
+    for component, (first, end) in enumerate(_stretches(job)):
+        placements += _deal(job, counts, range(first, end), component)
+    return placements
+
+
+def task_node(job: SlurmJob, placement: Placement) -> TaskNode:
+    """What matters for the GPUs of a task: how many tasks share its node's, and those of other nodes.
+
+    Args:
+        job: the step.
+        placement: where the task runs, of those that `place_ranks` returned.
+
+    Returns:
+        The task's rank on its node and numbers of tasks, on its node and on the fullest of its component.
+    """
+    counts = job.tasks_per_node or (1,)
+    first, end = _stretches(job)[placement.component]
+    return TaskNode(
+        local_rank=placement.local_rank,
+        tasks_here=counts[placement.node_index],
+        most_tasks=max(counts[first:end]),
+    )
+
+
+def _stretches(job: SlurmJob) -> list[tuple[int, int]]:
+    """First node and end of each component of the job: ranks are laid over one after the other."""
+    ends = list(itertools.accumulate(job.group_nodes or (len(job.nodes),)))
+    return list(zip([0, *ends], ends, strict=False))
+
+
+def _deal(job: SlurmJob, counts: Sequence[int], nodes: range, component: int) -> list[Placement]:
+    """Gives each of a component's nodes some ranks in turn, until it has its `counts`."""
+    block = _block_size(job, counts, nodes.start, nodes.stop)
+    placements: list[Placement] = []
+    placed = dict.fromkeys(nodes, 0)
+    while len(placements) < sum(counts[nodes.start : nodes.stop]):
+        for index in nodes:
+            turn = range(placed[index], min(counts[index], placed[index] + block))
+            placements += [
+                Placement(node=job.nodes[index], node_index=index, local_rank=rank, component=component)
+                for rank in turn
+            ]
             placed[index] += len(turn)
     return placements
 
 
-def _block_size(job: SlurmJob, counts: Sequence[int]) -> int:
+def _block_size(job: SlurmJob, counts: Sequence[int], first: int, end: int) -> int:
     """How many consecutive ranks a node gets before it is the next node's turn."""
-    if len(counts) == 1 or job.distribution in ("", "block"):
-        return max(counts)
+    most = max(counts[first:end])
+    if end - first == 1 or most == 1 or job.distribution in ("", "block"):
+        return most
     if job.distribution == "cyclic":
-        return 1
+        # Slurm's choice for as many tasks as nodes.  If that is why the last component of a heterogeneous job
+        # has it, it says nothing about the others, which have more tasks: Slurm's choice for those is block.
+        last, _ = _stretches(job)[-1]
+        return most if end < len(counts) and max(counts[last:]) == 1 else 1
     if job.distribution == "plane" and job.plane_size is not None:
         return job.plane_size
     raise SlurmError(
@@ -123,6 +155,32 @@ def _block_size(job: SlurmJob, counts: Sequence[int]) -> int:
         "not follow from Slurm's variables; expected block, cyclic, or plane with SLURM_DIST_PLANESIZE.",
         hint="Start the step with `srun --distribution=block` (or cyclic).",
     )
+
+
+def _as_listed(job: SlurmJob, counts: Sequence[int]) -> list[Placement]:
+    """Ranks on the nodes that the host file names."""
+    if not job.rank_nodes:
+        raise SlurmError(
+            f"SLURM_DISTRIBUTION='arbitrary' on {len(counts)} nodes, and SLURM_HOSTFILE is not set: which "
+            "rank runs on which node does not follow from Slurm's variables.",
+            hint="Name each rank's node in a file and start the step with `SLURM_HOSTFILE=FILE srun`, "
+            "without --nodelist; or start it with `srun --distribution=block`.",
+        )
+    ranks_on = collections.Counter(job.rank_nodes)
+    listed = [ranks_on[node] for node in job.nodes]
+    if listed != list(counts):
+        raise SlurmError(
+            f"SLURM_HOSTFILE={job.hostfile!r} has {listed} tasks on {list(job.nodes)}, but Slurm started "
+            f"{list(counts)} there (SLURM_STEP_TASKS_PER_NODE).",
+            hint="Leave the file as srun read it until all tasks have started.",
+        )
+    indices = {node: index for index, node in enumerate(job.nodes)}
+    seen: collections.Counter[str] = collections.Counter()
+    placements = []
+    for node in job.rank_nodes:
+        placements.append(Placement(node=node, node_index=indices[node], local_rank=seen[node]))
+        seen[node] += 1
+    return placements
 
 
 def check_own_placement(job: SlurmJob, placements: Sequence[Placement]) -> None:
@@ -155,57 +213,3 @@ def check_own_placement(job: SlurmJob, placements: Sequence[Placement]) -> None:
 
 def _text(value: object) -> str:
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
-def choose_ports(job: SlurmJob, placements: Sequence[Placement], port_base: int | None = None) -> list[int]:
-    """Chooses the port at which each task listens.
-
-    `port_base` is obeyed where it is given.  Else ports that Slurm reserved for the step are taken
-    (``srun --resv-ports=N``; where slurm.conf has ``MpiParams=ports=`` steps get them unasked), else ports
-    derived from the numbers of job and step, such that the jobs on a node do not meet.  Reserved and
-    derived ports count by global rank, where there are enough, because two nodes can be one host (several
-    slurmd on a machine).
-
-    Args:
-        job: the step.
-        placements: what `place_ranks` returned for it.
-        port_base: port of the first task on each node; the node's other tasks take the next ones.
-
-    Returns:
-        One port per rank.
-
-    Raises:
-        ConfigError: `port_base` leaves no room for the tasks of a node.
-        SlurmError: fewer ports are reserved than there are tasks on a node, or there are more tasks than
-            ports to derive.
-    """
-    most_on_a_node = max(placement.local_rank for placement in placements) + 1
-    if port_base is not None:
-        last = 65_536 - most_on_a_node
-        if not 1 <= port_base <= last:
-            raise ConfigError(
-                f"port_base={port_base}, with up to {most_on_a_node} tasks on a node: expected 1 to {last}.",
-                hint="Leave port_base out to have ports derived from the job's number.",
-            )
-        return [port_base + placement.local_rank for placement in placements]
-    if job.resv_ports:
-        return _reserved_ports(job, placements, most_on_a_node)
-    if len(placements) > DERIVED_PORTS:
-        raise SlurmError(
-            f"{len(placements)} tasks are more than the {DERIVED_PORTS} ports to derive from.",
-            hint="Reserve ports with `srun --resv-ports=N`, or pass port_base=.",
-        )
-    first = (job.job_id + _STEP_STRIDE * (job.step_id or 0)) * _PORT_STRIDE
-    return [FIRST_DERIVED_PORT + (first + rank) % DERIVED_PORTS for rank in range(len(placements))]
-
-
-def _reserved_ports(job: SlurmJob, placements: Sequence[Placement], most_on_a_node: int) -> list[int]:
-    reserved = job.resv_ports
-    if len(reserved) >= len(placements):
-        return list(reserved[: len(placements)])
-    if len(reserved) >= most_on_a_node:
-        return [reserved[placement.local_rank] for placement in placements]
-    raise SlurmError(
-        f"SLURM_STEP_RESV_PORTS has {len(reserved)} ports, but up to {most_on_a_node} tasks run on a node.",
-        hint=f"Reserve enough: `srun --resv-ports={most_on_a_node}`, or pass port_base=.",
-    )

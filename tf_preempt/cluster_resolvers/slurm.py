@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import logging
 import os
 from collections.abc import Callable, Mapping, MutableMapping
@@ -12,15 +13,17 @@ import tensorflow as tf
 
 from tf_preempt._slurm import SlurmJob
 from tf_preempt.cluster_resolvers._client_ports import client_ports
-from tf_preempt.cluster_resolvers._slurm_gpus import GpuRequest, check_gpu_request, own_devices
-from tf_preempt.cluster_resolvers._slurm_layout import addresses, place_ranks
+from tf_preempt.cluster_resolvers._slurm_gpus import GpuRequest, check_gpu_request, share_size
+from tf_preempt.cluster_resolvers._slurm_hostfile import with_hostfile
+from tf_preempt.cluster_resolvers._slurm_layout import addresses, place_ranks, task_node
+from tf_preempt.cluster_resolvers._slurm_own_gpus import settle_gpus
+from tf_preempt.cluster_resolvers._slurm_tasks import as_step, job_sizes, with_tasks_per_node
 from tf_preempt.cluster_resolvers.base import ClusterResolverBase
-from tf_preempt.errors import ConfigError, SlurmError
+from tf_preempt.errors import ClusterConfigError
 
 __all__ = ["SlurmClusterResolver"]
 
 _LOG = logging.getLogger("tf_preempt")
-_OWN_GPUS = "TF_PREEMPT_OWN_GPUS"
 
 
 class SlurmClusterResolver(ClusterResolverBase):
@@ -43,24 +46,26 @@ class SlurmClusterResolver(ClusterResolverBase):
         gpus_per_node: number of GPUs on each node; by default what Slurm says.
         gpus_per_task: number of GPUs for each task; by default the node's, divided by the tasks on it.
         tasks_per_node: number of tasks on each node, or on each by name; by default what Slurm says.
-        auto_set_gpu: whether to narrow ``CUDA_VISIBLE_DEVICES`` where all tasks of a node see the same list.
+        auto_set_gpu: whether to narrow ``CUDA_VISIBLE_DEVICES`` and the like, where all tasks of a node see
+            the same list.
         rpc_layer: protocol between the tasks.
-        environ: environment variables; ``CUDA_VISIBLE_DEVICES`` is set in them.
+        environ: environment variables; the lists of GPUs are set in them.
         host_ports: ports that this host gives to clients.  Only reported: what differs between hosts cannot
             have a part in choosing ports, since all tasks have to choose the same.
 
     Raises:
         SlurmError: this is no Slurm job, or a batch script or shell of a job of several tasks, outside of
             ``srun``; a variable is missing or malformed; the variables contradict each other, `jobs` or
-            `tasks_per_node`; more GPUs per node are requested than there are; the distribution cannot be
-            followed.
+            `tasks_per_node`; more GPUs are requested than there are; the distribution cannot be followed, or
+            its host file cannot be read.
         ConfigError: an argument has a value that cannot be used.
 
     Environment:
-        Slurm's variables (see `SlurmJob.from_environ`) and CUDA_VISIBLE_DEVICES are read.
-        CUDA_VISIBLE_DEVICES: narrowed to this task's share, once.
-        TF_PREEMPT_OWN_GPUS: set with it, so that other resolvers in this process and its children see that
-            the list is this task's own already.
+        Slurm's variables (see `SlurmJob.from_environ`) are read.
+        CUDA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES, GPU_DEVICE_ORDINAL, ZE_AFFINITY_MASK:
+            read, and those that are set narrowed to this task's share, once.
+        TF_PREEMPT_OWN_GPUS: set with them, so that other resolvers in this process and its children see that
+            the lists are this task's own already.
     """
 
     def __init__(
@@ -81,23 +86,30 @@ class SlurmClusterResolver(ClusterResolverBase):
         self._port_base = port_base
         self._tasks_per_node = tasks_per_node
         self._gpus = GpuRequest(per_node=gpus_per_node, per_task=gpus_per_task)
+        self._rank_nodes: dict[tuple[Any, ...], tuple[str, ...]] = {}
+        self._component_warned = False
         job = self._job()
-        cluster = self._cluster(job)
-        task_type, task_id = _task_of_rank(cluster, job.procid)
+        task_type, task_id = self._tasks(job)[job.procid]
         super().__init__(task_type=task_type, task_id=task_id, rpc_layer=rpc_layer)
-        self._report_client_port(job, cluster[task_type][task_id], host_ports)
-        self._settle_gpus(job, auto_set_gpu)
+        self._report_client_port(job, addresses(job, port_base)[job.procid], host_ports)
+        own = place_ranks(job)[job.procid]
+        check_gpu_request(self._gpus, job, task_node(job, own))
+        self._shared_gpus = settle_gpus(environ, job, self._gpus, own) if auto_set_gpu else None
 
     def _job(self) -> SlurmJob:
-        job = _as_step(SlurmJob.from_environ(self._environ))
-        if self._tasks_per_node is None:
-            return job
-        return _with_tasks_per_node(job, self._tasks_per_node)
+        job = as_step(SlurmJob.from_environ(self._environ))
+        if self._tasks_per_node is not None:
+            job = with_tasks_per_node(job, self._tasks_per_node)
+        # Read once: a host file may be gone when the tasks have started.
+        key = (job.distribution, job.hostfile, job.nodes, job.ntasks)
+        if key not in self._rank_nodes:
+            self._rank_nodes[key] = with_hostfile(job).rank_nodes
+        return dataclasses.replace(job, rank_nodes=self._rank_nodes[key])
 
-    def _cluster(self, job: SlurmJob) -> dict[str, list[str]]:
-        sizes = _job_sizes(self._jobs, job.ntasks)
-        ranks = iter(addresses(job, self._port_base))
-        return {name: [next(ranks) for _ in range(size)] for name, size in sizes.items()}
+    def _tasks(self, job: SlurmJob) -> list[tuple[str, int]]:
+        """Job name and index of each rank."""
+        sizes = job_sizes(self._jobs, job.ntasks)
+        return [(name, index) for name, size in sizes.items() for index in range(size)]
 
     def cluster_spec(self) -> tf.train.ClusterSpec:
         """The addresses of all tasks, resolved anew from the environment.
@@ -105,7 +117,14 @@ class SlurmClusterResolver(ClusterResolverBase):
         Raises:
             SlurmError: Slurm's variables were changed since the resolver was built, to values that are wrong.
         """
-        return tf.train.ClusterSpec(self._cluster(self._job()))
+        job = self._job()
+        tasks = zip(self._tasks(job), addresses(job, self._port_base), strict=True)
+        return tf.train.ClusterSpec(
+            {
+                name: [address for _, address in members]
+                for name, members in itertools.groupby(tasks, key=lambda task: task[0][0])
+            }
+        )
 
     def num_accelerators(
         self,
@@ -113,19 +132,62 @@ class SlurmClusterResolver(ClusterResolverBase):
         task_id: int | None = None,
         config_proto: Any = None,
     ) -> dict[str, int]:
-        """Number of GPUs of a task: `gpus_per_task` if it was given, else those that TensorFlow sees here.
+        """Number of GPUs of a task.
+
+        It is `gpus_per_task`, if that was given; else, for this task, what TensorFlow sees here.  For another
+        task it follows from how its node's GPUs are divided: on a node with two tasks each gets half, where
+        one that is alone on its node has all.
 
         Args:
-            task_type: job name of the task that is asked about; all tasks are taken to be alike.
-            task_id: index of that task.
+            task_type: job name of the task that is asked about; None: this task's.
+            task_id: index of that task; None: this task's.
             config_proto: not used; there for TensorFlow's callers.
 
         Returns:
-            Accelerator type to number; empty where there is none.
+            Accelerator type to number; empty where there is none.  A task in another component of a
+            heterogeneous job is taken to have what this one has, which is said in one warning.
+
+        Raises:
+            ClusterConfigError: the cluster has no such task.
         """
+        del config_proto
+        job, task = self._job(), (task_type or self.task_type, self.task_id if task_id is None else task_id)
+        tasks = self._tasks(job)
+        if task not in tasks:
+            raise ClusterConfigError(
+                f"The cluster has no task {task[0]!r} {task[1]!r}; it has these numbers of tasks: "
+                f"{job_sizes(self._jobs, job.ntasks)}.",
+                hint="Ask for a task that is in cluster_spec().",
+            )
+        if 0 in (self._gpus.per_task, self._gpus.per_node):
+            return {}
         if self._gpus.per_task is not None:
-            return {"GPU": self._gpus.per_task} if self._gpus.per_task else {}
-        return super().num_accelerators(task_type, task_id, config_proto)
+            return {"GPU": self._gpus.per_task}
+        seen = super().num_accelerators()
+        if tasks.index(task) == job.procid or "GPU" not in seen:
+            return seen
+        return {**seen, "GPU": self._gpus_of(job, tasks.index(task), seen["GPU"])}
+
+    def _gpus_of(self, job: SlurmJob, rank: int, seen: int) -> int:
+        """GPUs of another task than this one, which sees `seen`."""
+        placements = place_ranks(job)
+        own, other = placements[job.procid], placements[rank]
+        if other.component != own.component:
+            if not self._component_warned:
+                _LOG.warning(
+                    "Rank %d is taken to have as many GPUs as rank %d, although it is in another component "
+                    "of the heterogeneous job. HINT: pass gpus_per_task=, if all tasks have the same number.",
+                    rank,
+                    job.procid,
+                )
+            self._component_warned = True
+            return seen
+        if self._shared_gpus is None:
+            return seen
+        node = task_node(job, other)
+        return (
+            share_size(self._gpus, self._shared_gpus, node.tasks_here, node.most_tasks) or self._shared_gpus
+        )
 
     def _report_client_port(self, job: SlurmJob, address: str, host_ports: Callable[[], range]) -> None:
         """Says so where a client on this host may hold the port that was derived for this task."""
@@ -138,107 +200,3 @@ class SlurmClusterResolver(ClusterResolverBase):
                 clients.start,
                 clients.stop - 1,
             )
-
-    def _settle_gpus(self, job: SlurmJob, auto_set_gpu: bool) -> None:
-        placements = place_ranks(job)
-        own = placements[job.procid]
-        most = max(job.tasks_per_node or (1,))
-        check_gpu_request(self._gpus, job, most)
-        task = f"{job.job_id}.{job.step_id}.{job.procid}"
-        if not auto_set_gpu or self._environ.get(_OWN_GPUS) == f"{task}:{job.cuda_visible_devices}":
-            return
-        devices = own_devices(
-            self._gpus,
-            job,
-            local_rank=own.local_rank,
-            tasks_here=sum(placement.node_index == own.node_index for placement in placements),
-            most_tasks_on_a_node=most,
-        )
-        if devices is None:
-            return
-        text = ",".join(devices)
-        before = job.cuda_visible_devices
-        self._environ["CUDA_VISIBLE_DEVICES"] = text
-        self._environ[_OWN_GPUS] = f"{task}:{text}"
-        _LOG.info(
-            "GPUs of rank %d (local rank %d on %s): CUDA_VISIBLE_DEVICES=%s, its share of %s",
-            job.procid,
-            own.local_rank,
-            own.node,
-            text,
-            "the node's GPUs" if before is None else before,
-        )
-
-
-def _as_step(job: SlurmJob) -> SlurmJob:
-    """A job without srun as a step of one task, if one is all it has."""
-    if job.step_id is not None:
-        return job
-    if job.ntasks > 1:
-        raise SlurmError(
-            f"SLURM_STEP_ID is not set, so srun did not start this process, but job {job.job_id} is for "
-            f"{job.ntasks} tasks on {max(1, len(job.nodes))} node(s): the other tasks do not exist.",
-            hint="Start the program with srun in the batch script or shell: `srun python train.py`.",
-        )
-    return dataclasses.replace(
-        job,
-        nodes=(job.nodename or "localhost",),
-        tasks_per_node=(1,),
-        nodeid=None,
-        localid=None,
-        gtids=(),
-    )
-
-
-def _with_tasks_per_node(job: SlurmJob, asked: int | Mapping[str, int]) -> SlurmJob:
-    """The job with the numbers that the caller gave, which Slurm's own must not contradict."""
-    if isinstance(asked, Mapping):
-        if set(asked) != set(job.nodes):
-            raise SlurmError(
-                f"tasks_per_node is for the nodes {sorted(asked)}, but the step has {sorted(job.nodes)}.",
-                hint="Leave tasks_per_node out: Slurm's own numbers are then used.",
-            )
-        counts = tuple(asked[node] for node in job.nodes)
-    else:
-        counts = (asked,) * len(job.nodes)
-    for count in counts:
-        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-            raise ConfigError(
-                f"tasks_per_node={asked!r}: expected whole numbers of at least 1.",
-                hint="Leave tasks_per_node out: Slurm's own numbers are then used.",
-            )
-    if job.tasks_per_node is not None and job.tasks_per_node != counts:
-        raise SlurmError(
-            f"tasks_per_node={asked!r} does not match what Slurm started: {list(job.tasks_per_node)} "
-            f"tasks on {list(job.nodes)} (SLURM_STEP_TASKS_PER_NODE).",
-            hint="Leave tasks_per_node out, or start the step with `srun --ntasks-per-node`.",
-        )
-    return dataclasses.replace(job, tasks_per_node=counts)
-
-
-def _job_sizes(jobs: Mapping[str, int] | None, ntasks: int) -> dict[str, int]:
-    """Number of tasks of each job, in the order in which ranks are given to them."""
-    if jobs is None:
-        return {"worker": ntasks}
-    for name, size in jobs.items():
-        if isinstance(size, bool) or not isinstance(size, int) or size < 0:
-            raise ConfigError(
-                f"jobs={dict(jobs)!r}: {size!r} tasks for {name!r}; expected a whole number of at least 0.",
-                hint='Give each job its number of tasks: jobs={"chief": 1, "worker": 3}.',
-            )
-    if jobs.get("chief", 0) > 1:
-        raise ConfigError(
-            f"jobs={dict(jobs)!r}: expected one chief at most.", hint="Make the others workers."
-        )
-    if sum(jobs.values()) != ntasks:
-        raise SlurmError(
-            f"jobs={dict(jobs)!r} requests {sum(jobs.values())} tasks, but {ntasks} were assigned by Slurm "
-            "(SLURM_STEP_NUM_TASKS).",
-            hint=f"Start the step with `srun --ntasks={sum(jobs.values())}`, or leave jobs out.",
-        )
-    return {name: jobs[name] for name in sorted(jobs, key=lambda name: name != "chief") if jobs[name]}
-
-
-def _task_of_rank(cluster: Mapping[str, list[str]], rank: int) -> tuple[str, int]:
-    tasks = [(name, index) for name, members in cluster.items() for index in range(len(members))]
-    return tasks[rank]
