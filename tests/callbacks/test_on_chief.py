@@ -125,6 +125,8 @@ def test_attributes_of_the_callback_are_reachable() -> None:
 def test_wrapper_can_be_copied() -> None:
     copied = copy.deepcopy(OnChief(Stopping()))
     assert isinstance(copied.callback, Stopping)
+    with pytest.raises(AttributeError, match="'OnChief' object has no attribute 'best'"):
+        _ = OnChief.__new__(OnChief).best  # as it is before its attributes are copied
 
 
 @pytest.mark.parametrize(
