@@ -90,6 +90,13 @@ def slurm():
         yield cluster
 
 
+@pytest.fixture(scope="module")
+def slurm_with_gpus():
+    """Four GPUs on each node, as far as Slurm knows."""
+    with running("--gpus-per-node", "4") as cluster:
+        yield cluster
+
+
 @pytest.fixture
 def slurm_that_reserves_ports():
     """With MpiParams, steps get ports without asking: one more than the tasks on a node."""

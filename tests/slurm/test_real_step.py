@@ -82,13 +82,92 @@ def test_a_job_submitted_from_inside_a_step_does_not_take_that_step_for_its_own(
     assert [task["hostname"] for task in tasks_of("\n".join(tasks))] == ["n9", "n10"]
 
 
-def test_an_arbitrary_distribution_ends_every_task_with_the_reason(slurm, tmp_path):
-    hosts = tmp_path / "hosts"
-    hosts.write_text("n11\nn9\n", encoding="utf-8")
-    step = f"SLURM_HOSTFILE={hosts} srun -N2 -n2 --distribution=arbitrary {' '.join(PLACEMENT)}"
-    done = slurm.verb("exec", "sh", "-c", step)
+@pytest.mark.parametrize(
+    ("lines", "hosts"),
+    [
+        (["n11", "n9", "n11"], ["n11", "n9", "n11"]),
+        (["# ranks", "n10*2  # two", "n9,n11"], ["n10", "n10", "n9", "n11"]),
+    ],
+)
+def test_an_arbitrary_distribution_is_followed_through_its_host_file(slurm, tmp_path, lines, hosts):
+    path = tmp_path / "hosts"
+    path.write_text("\n".join([*lines, "n9"]), encoding="utf-8")  # one more than there are ranks
+    tmp_path.chmod(0o755)
+    step = f"SLURM_HOSTFILE={path} srun -n{len(hosts)} --distribution=arbitrary {' '.join(PLACEMENT)}"
+    tasks = tasks_of(slurm.client("sh", "-c", step))
+    assert [task["nodename"] for task in tasks] == hosts
+    for task in tasks:
+        assert [address.split(":")[0] for address in task["addresses"]] == hosts
+
+
+def test_an_arbitrary_distribution_without_a_host_file_ends_every_task_with_the_reason(slurm):
+    done = slurm.verb("exec", "srun", "-w", "n11,n9", "-n2", "--distribution=arbitrary", *PLACEMENT)
     assert done.returncode != 0
-    assert done.stderr.count("SLURM_DISTRIBUTION='arbitrary' on 2 nodes") == 2
+    assert done.stderr.count("'arbitrary' on 2 nodes, and SLURM_HOSTFILE is not set") == 2
+
+
+HETEROGENEOUS = """#!/bin/sh
+#SBATCH -N2 --ntasks-per-node=2
+#SBATCH hetjob
+#SBATCH -N1 -n2
+"""
+
+
+@pytest.mark.parametrize(
+    ("step", "hosts"),
+    [
+        ("srun --het-group=0,1 {}", ["n9", "n9", "n10", "n10", "n11", "n11"]),
+        # All that the tasks are told about the distribution is the last component's: cyclic.
+        ("srun -n4 {0} : -n1 {0}", ["n9", "n9", "n10", "n10", "n11"]),
+        ("srun --het-group=1 {}", ["n11", "n11"]),
+        ("srun {}", ["n9", "n9", "n10", "n10"]),
+    ],
+)
+def test_each_task_of_a_heterogeneous_job_knows_where_all_run(slurm, tmp_path, step, hosts):
+    script, out = tmp_path / "job.sh", tmp_path / "out"
+    script.write_text(HETEROGENEOUS + step.format(" ".join(PLACEMENT)) + "\n", encoding="utf-8")
+    slurm.client("sbatch", "--wait", "-o", str(out), str(script))
+    tasks = tasks_of(out.read_text(encoding="utf-8"))
+    assert [task["nodename"] for task in tasks] == hosts
+    assert [task["addresses"] for task in tasks] == [tasks[0]["addresses"]] * len(hosts)
+    assert [address.split(":")[0] for address in tasks[0]["addresses"]] == hosts
+
+
+@pytest.mark.parametrize(
+    ("options", "seen", "own"),
+    [
+        ("-n2 --gpus-per-node=4", ["0,1,2,3", "0,1,2,3"], ["0,1", "2,3"]),
+        ("-n3 --gres=gpu:3", ["0,1,2"] * 3, ["0", "1", "2"]),
+        ("-n2 --gpus-per-task=2", ["0,1", "2,3"], ["0,1", "2,3"]),
+        ("-n2 --gpus-per-node=4 --gpu-bind=map_gpu:3,1", ["3", "1"], ["3", "1"]),
+        ("-n2 --gpus-per-node=4 --gpu-bind=mask_gpu:3,12", ["0,1", "2,3"], ["0,1", "2,3"]),
+        ("-n2 --gpus-per-node=4 --gpu-bind=single:2", ["0", "0"], ["0", "0"]),
+        ("-n1 --gpus-per-node=2", ["0,1"], ["0,1"]),
+        ("-n2", [None, None], [None, None]),
+    ],
+)
+def test_each_task_has_the_gpus_that_slurm_bound_to_it_or_its_share(slurm_with_gpus, options, seen, own):
+    tasks = tasks_of(slurm_with_gpus.client("srun", "-N1", *options.split(), *PLACEMENT))
+    assert [(task["seen"], task["own"]) for task in tasks] == list(zip(seen, own, strict=True))
+
+
+def test_a_step_with_a_part_of_the_jobs_gpus_divides_that_part(slurm_with_gpus):
+    step = ["srun", "-n2", "--gres=gpu:2", *PLACEMENT]
+    tasks = tasks_of(slurm_with_gpus.client("salloc", "-N1", "-n4", "--gpus-per-node=4", *step))
+    assert [(task["seen"], task["own"]) for task in tasks] == [("0,1", "0"), ("0,1", "1")]
+
+
+def test_a_step_that_overrides_what_the_job_asked_for_is_believed(slurm):
+    step = ["srun", "-N1", "-n3", "--overcommit", *PLACEMENT]
+    tasks = tasks_of(slurm.client("salloc", "-N2", "--ntasks-per-node=1", *step))
+    assert len({task["nodename"] for task in tasks}) == 1
+    assert len(tasks[0]["addresses"]) == 3
+
+
+def test_two_jobs_on_the_same_nodes_choose_different_ports(slurm):
+    jobs = [tasks_of(slurm.client("srun", "-N2", "-n2", *PLACEMENT)) for _ in range(2)]
+    ports = [address.split(":")[1] for tasks in jobs for address in tasks[0]["addresses"]]
+    assert len(set(ports)) == 4
 
 
 def test_workers_on_two_nodes_meet_through_the_resolver(slurm):
