@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.timeout(600)  # the example runs three times
+
 SCRIPT = Path(__file__).parents[2] / "examples" / "custom_loop.py"
 
 

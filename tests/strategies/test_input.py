@@ -14,6 +14,8 @@ from tf_preempt import errors
 from tf_preempt.strategies import MirroredStrategy, _tf_internals
 from tf_preempt.strategies import input as resumable_input
 
+pytestmark = pytest.mark.timeout(600)  # the first test of a module waits for all runs
+
 SCRIPT = Path(__file__).parent / "scripts" / "resumable_input.py"
 SETTINGS = ["replicas", "worker-0", "worker-1"]
 CASES = [

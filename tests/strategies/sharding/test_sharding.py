@@ -8,6 +8,8 @@ import pytest
 
 from tests.integration import cluster
 
+pytestmark = pytest.mark.timeout(600)  # the first test of a module waits for all runs
+
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 
 # Each element on one worker only, and none left out.  `policy OFF` means all of it on each worker.
