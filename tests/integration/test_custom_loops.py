@@ -9,6 +9,8 @@ import pytest
 
 from tests.integration import cluster
 
+pytestmark = pytest.mark.timeout(600)  # the first test of a module waits for all runs
+
 SCRIPT = Path(__file__).parent / "scripts" / "custom_loops.py"
 
 # With the number of rows: 16 make two even batches of 8, 17 leave one replica without rows in the last batch,
@@ -76,8 +78,9 @@ def case_of(results: Results, name: str, case: str) -> dict[str, np.ndarray]:
 def test_two_replicas_have_what_one_process_has(results: Results, case: str, process: str) -> None:
     alone, together = case_of(results, "alone", case), case_of(results, process, case)
     assert alone.keys() == together.keys()
+    rtol = 1e-6 if case in GATHERED else 1e-5  # steps of a training amplify what a CPU rounds in its own way
     for name, expected in alone.items():
-        np.testing.assert_allclose(together[name], expected, rtol=1e-6, atol=1e-6, err_msg=f"{case}: {name}")
+        np.testing.assert_allclose(together[name], expected, rtol=rtol, atol=1e-6, err_msg=f"{case}: {name}")
 
 
 @pytest.mark.parametrize("process", ["alone", "replicas", "worker-0", "worker-1"])

@@ -66,7 +66,7 @@ def test_legacy_model_ends_as_it_does_in_one_process(runs: Path, case: str, proc
         names = [name for name in alone.files if name.startswith(f"{case}/")]
         assert f"{case}/history loss" in names
         for name in names:
-            np.testing.assert_allclose(found[name], alone[name], rtol=1e-6, atol=1e-6, err_msg=name)
+            np.testing.assert_allclose(found[name], alone[name], rtol=1e-5, atol=1e-6, err_msg=name)
 
 
 @pytest.mark.parametrize("way", WAYS)
