@@ -14,6 +14,8 @@ from tests.integration import cluster
 from tf_preempt.strategies import partial_batches
 from tf_preempt.strategies.partial_batches import ReplicaCount, Share
 
+pytestmark = pytest.mark.timeout(600)  # the first test of a module waits for all runs
+
 SCRIPT = Path(__file__).parent / "scripts" / "partial_batches.py"
 SETTINGS = ["replicas", "worker-0", "worker-1"]
 
