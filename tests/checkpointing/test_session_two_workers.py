@@ -264,11 +264,17 @@ def test_two_workers_finish_together_with_one_commit(tmp_path: pathlib.Path) -> 
 @pytest.mark.usefixtures("as_two_processes")
 def test_the_chief_closes_after_the_others_have_read_of_the_last_commit(tmp_path: pathlib.Path) -> None:
     order: list[str] = []
+    chief_waits_or_has_closed = threading.Event()
 
     class SlowReader(LocalStore):
+        def get(self, key: str, timeout_s: float) -> str:
+            if "/seen/" in key:
+                chief_waits_or_has_closed.set()
+            return super().get(key, timeout_s)
+
         def set(self, key: str, value: str) -> None:
             if "/seen/" in key:
-                threading.Event().wait(0.3)
+                chief_waits_or_has_closed.wait(TIMEOUT_S)
                 order.append("worker 1 has seen it")
             super().set(key, value)
 
@@ -276,6 +282,7 @@ def test_the_chief_closes_after_the_others_have_read_of_the_last_commit(tmp_path
         loop.session.finish(loop.capture)
         if loop.cluster.is_chief:
             order.append("the chief has closed")
+            chief_waits_or_has_closed.set()
 
     store = SlowReader()
     configs = [TerminationConfig(signals=())] * 2
