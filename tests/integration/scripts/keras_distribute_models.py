@@ -105,7 +105,8 @@ def batch_sizes(setting: Setting) -> Arrays:
     with setting.scope():
         model = keras.Sequential([keras.Input((3,)), _line()])
         model.compile(keras.optimizers.SGD(given.RATE), "mse", metrics=["mae"])
-    start, found = model.get_weights(), {}
+    start = model.get_weights()
+    found: Arrays = {}
     for size in given.BATCH_SIZES:
         model.set_weights(start)
         options = {"batch_size": size, **QUIET}
@@ -168,7 +169,8 @@ def regularizer(setting: Setting) -> Arrays:
             [keras.Input((1,)), _line(kernel=1.0, use_bias=False, kernel_regularizer=penalty)]
         )
         model.compile(keras.optimizers.SGD(given.RATE), "mse")
-    start, found = model.get_weights(), {}
+    start = model.get_weights()
+    found: Arrays = {}
     for size in (given.REGULARIZED_ROWS, 5):
         model.set_weights(start)
         history = model.fit(x, y, batch_size=size, **QUIET).history

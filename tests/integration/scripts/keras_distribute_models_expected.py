@@ -75,7 +75,7 @@ class Line:
         self.bias = np.zeros(1)
 
     def predict(self, x: np.ndarray) -> np.ndarray:
-        return x.astype(np.float64) @ self.kernel + self.bias
+        return np.asarray(x.astype(np.float64) @ self.kernel + self.bias)
 
     def evaluate(self, x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
         """Mean squared and mean absolute error."""

@@ -46,18 +46,29 @@ def variables_of(setting: Setting) -> list[keras.Variable]:
         ]
 
 
+class Steps(keras.Model):
+    """A model whose training step applies gradients that depend on nothing but the replica and the step."""
+
+    def __init__(self, variables: list[keras.Variable]) -> None:
+        super().__init__()
+        self.trained = variables
+
+    def train_step(self, data: tf.Tensor) -> None:
+        gradients = given.gradients_of(tf.cast(replica_id(), tf.float32), data)
+        scaled = [self.optimizer.scale_loss(gradient) for gradient in gradients]
+        self.optimizer.apply_gradients(zip(scaled, self.trained, strict=True))
+
+
 def trained(
     setting: Setting, optimizer: keras.optimizers.Optimizer, variables: list[keras.Variable], way: str
 ) -> Arrays:
     """Applies scaled gradients step by step; gives all variables after each step."""
-
-    def replica_fn(step: tf.Tensor) -> None:
-        gradients = given.gradients_of(tf.cast(replica_id(), tf.float32), step)
-        scaled = [optimizer.scale_loss(gradient) for gradient in gradients]
-        optimizer.apply_gradients(zip(scaled, variables, strict=True))
+    with setting.strategy.scope():
+        model = Steps(variables)
+        model.compile(optimizer)
 
     def step_fn(step: tf.Tensor) -> None:
-        setting.strategy.run(replica_fn, args=(step,))
+        setting.strategy.run(model.train_step, args=(step,))
 
     if way == "function":
         # In a function, variables cannot be made when they are needed.

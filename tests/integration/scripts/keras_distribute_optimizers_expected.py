@@ -161,7 +161,9 @@ def _accumulation(clip: Clip = _unchanged) -> Simulation:
             for pair in zip(kept, _of_replicas(step), strict=True)
         ]
         if count % ACCUMULATED == 0:
-            means = [[gradient / ACCUMULATED for gradient in gradients] for gradients in kept]
+            means: list[Gradients] = [
+                [gradient / ACCUMULATED for gradient in gradients] for gradients in kept
+            ]
             for index, gradient in enumerate(_added(means, clip)):
                 found.weights[index] = found.weights[index] - RATE * gradient
             found.updates += 1
