@@ -195,7 +195,7 @@ def test_a_new_step_that_inherits_the_mark_of_another_divides_its_own_list():
     environ = {
         **STEP,
         "CUDA_VISIBLE_DEVICES": "0,1",
-        "TF_PREEMPT_OWN_GPUS": "7.0.0:4:CUDA_VISIBLE_DEVICES=0,1",
+        "TF_PREEMPT_OWN_GPUS": "7.0.0:CUDA_VISIBLE_DEVICES=0,1",
     }
     SlurmClusterResolver(environ=environ)
     assert environ["CUDA_VISIBLE_DEVICES"] == "0"
@@ -257,35 +257,33 @@ UNEVEN = {
     "CUDA_VISIBLE_DEVICES": "0,1,2,3",
     "SLURM_GPUS_ON_NODE": "4",
 }
-LAST = {"SLURM_PROCID": "2", "SLURM_NODEID": "1", "SLURMD_NODENAME": "n10"}
-
-
-@pytest.mark.parametrize(("change", "own"), [({}, 2), (LAST, 4)])
-def test_hosts_with_fewer_tasks_have_more_gpus_for_each(change, own, monkeypatch):
-    sees_gpus(monkeypatch, own)
-    environ = {**UNEVEN, **change}
-    for _ in range(2):  # also after the list has been divided
-        resolver = SlurmClusterResolver(environ=environ)
-        assert resolver.num_accelerators() == {"GPU": own}
-        counts = [resolver.num_accelerators("worker", index) for index in range(3)]
-        assert counts == [{"GPU": 2}, {"GPU": 2}, {"GPU": 4}]
 
 
 @pytest.mark.parametrize(
-    ("change", "arguments", "seen", "counts"),
+    ("arguments", "seen", "count"),
     [
-        ({"CUDA_VISIBLE_DEVICES": "0", "SLURMD_TRES_BIND": "gpu:per_task:1"}, {}, 1, [1, 1, 1]),
-        ({}, {"gpus_per_task": 1}, 1, [1, 1, 1]),
-        ({}, {"gpus_per_node": 2}, 1, [1, 1, 2]),
-        ({}, {"auto_set_gpu": False}, 4, [4, 4, 4]),
-        ({}, {}, 0, [0, 0, 0]),
-        ({}, {"gpus_per_node": 0}, 4, [0, 0, 0]),
+        ({}, 2, 2),
+        ({}, 0, 0),
+        ({"gpus_per_task": 1}, 1, 1),
+        ({"gpus_per_task": 0}, 4, 0),
+        ({"gpus_per_node": 2}, 1, 1),
+        ({"gpus_per_node": 0}, 4, 0),
+        ({"auto_set_gpu": False}, 4, 4),
     ],
 )
-def test_gpus_of_other_tasks(change, arguments, seen, counts, monkeypatch):
+@pytest.mark.parametrize("task", [(), ("worker", 0), ("worker", 2), (None, 1)])
+def test_all_tasks_have_as_many_gpus(arguments, seen, count, task, monkeypatch):
     sees_gpus(monkeypatch, seen)
-    resolver = SlurmClusterResolver(**arguments, environ={**UNEVEN, **change})
-    assert [resolver.num_accelerators("worker", index).get("GPU", 0) for index in range(3)] == counts
+    resolver = SlurmClusterResolver(**arguments, environ=dict(UNEVEN))
+    assert resolver.num_accelerators(*task) == ({"GPU": count} if count else {})
+
+
+@pytest.mark.parametrize(("rank", "own"), [(0, "0,1"), (1, "2,3"), (2, "0,1")])
+def test_uneven_tasks_get_the_same_number_of_gpus_each(rank, own):
+    place = {"SLURM_NODEID": str(rank // 2), "SLURMD_NODENAME": ("n9", "n9", "n10")[rank]}
+    environ = {**UNEVEN, **place, "SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank % 2)}
+    SlurmClusterResolver(environ=environ)
+    assert environ["CUDA_VISIBLE_DEVICES"] == own
 
 
 def test_gpus_of_another_component_are_taken_to_be_as_here_with_one_warning(monkeypatch, caplog):

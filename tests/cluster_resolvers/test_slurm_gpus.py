@@ -5,10 +5,10 @@ import pytest
 from tf_preempt._slurm import SlurmJob
 from tf_preempt.cluster_resolvers._slurm_gpus import (
     GpuRequest,
+    GpuShare,
     TaskNode,
     check_gpu_request,
     share_gpus,
-    share_size,
     visible_devices,
 )
 from tf_preempt.errors import ConfigError, SlurmError
@@ -92,7 +92,6 @@ def test_lists_for_rocm_and_oneapi_are_divided_as_cudas(lists, variables, on_nod
     most = max(len(visible_devices(text)) for text in lists.values())
     share = share_gpus(GpuRequest(), job(lists, on_node and most), node(1))
     assert share.variables == variables
-    assert share.on_node == most
 
 
 @pytest.mark.parametrize(
@@ -119,7 +118,7 @@ def test_what_is_the_tasks_own_is_kept(visible, on_node, request_):
 @pytest.mark.parametrize("on_node", [None, 2, 4])
 def test_gpus_that_slurm_says_it_bound_are_kept(visible, on_node):
     share = share_gpus(GpuRequest(), job(visible, on_node, bound=True), node(1))
-    assert (share.variables, share.on_node) == ({}, None)
+    assert (share.variables, share.crowded) == ({}, False)
 
 
 @pytest.mark.parametrize(
@@ -134,10 +133,16 @@ def test_gpus_that_slurm_says_it_bound_are_kept(visible, on_node):
         (None, {}, None),
     ],
 )
-def test_a_task_alone_on_its_node_keeps_what_it_sees_as_far_as_it_asks_for_it(visible, request_, own):
+def test_tasks_alone_on_their_nodes_keep_what_they_see_as_far_as_they_ask_for_it(visible, request_, own):
     on_node = None if visible is None else len(visible_devices(visible))
     share = share_gpus(GpuRequest(**request_), job(visible, on_node, 1), node(0, 1, 1))
     assert share.variables == ({} if own is None else {CUDA: own})
+
+
+@pytest.mark.parametrize(("visible", "own"), [("0,1,2,3", "0,1"), ("0,1,2", "0"), ("GPU-a", None)])
+def test_a_task_alone_on_its_node_gets_no_more_than_those_that_share_theirs(visible, own):
+    alone = share_gpus(GpuRequest(), job(visible, len(visible_devices(visible)), 1), node(0, 1, 2))
+    assert alone == GpuShare(variables={} if own is None else {CUDA: own})
 
 
 @pytest.mark.parametrize(("visible", "on_node"), [("0,1", 2), ("0", 1), ("0,1", None)])
@@ -197,15 +202,12 @@ def test_a_request_that_fits_is_accepted(request_, on_node):
 
 def test_a_node_with_fewer_tasks_needs_fewer_gpus():
     # srun -n4 --gpus-per-task=1 on nodes with 3 tasks and 1: this one has one GPU.
-    check_gpu_request(GpuRequest(per_task=1), job("0", 1, 1), node(0, 1, 3))
+    check_gpu_request(GpuRequest(per_task=1), job("0", 1, 1, bound=True), node(0, 1, 3))
 
 
-@pytest.mark.parametrize(
-    ("request_", "on_node", "tasks_here", "size"),
-    [({}, 4, 2, 2), ({}, 4, 1, 4), ({}, 5, 2, 2), ({}, 1, 2, 0), ({"per_task": 1}, 4, 1, 1)],
-)
-def test_size_of_a_share(request_, on_node, tasks_here, size):
-    assert share_size(GpuRequest(**request_), on_node, tasks_here, 2) == size
+def test_a_task_alone_on_its_node_finds_what_the_fullest_node_has_too_little_for():
+    with pytest.raises(SlurmError, match=r"gpus_per_task=1 for up to 3 tasks .*SLURM_GPUS_ON_NODE=2"):
+        check_gpu_request(GpuRequest(per_task=1), job("0,1", 2, 1), node(0, 1, 3))
 
 
 @pytest.mark.parametrize("value", [-1, 1.5, "2", True])

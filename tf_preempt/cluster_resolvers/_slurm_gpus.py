@@ -21,15 +21,7 @@ from dataclasses import dataclass, field
 from tf_preempt._slurm import SlurmJob
 from tf_preempt.errors import ConfigError, SlurmError
 
-__all__ = [
-    "GpuRequest",
-    "GpuShare",
-    "TaskNode",
-    "check_gpu_request",
-    "share_gpus",
-    "share_size",
-    "visible_devices",
-]
+__all__ = ["GpuRequest", "GpuShare", "TaskNode", "check_gpu_request", "share_gpus", "visible_devices"]
 
 # What Slurm, CUDA and users write to say "none".
 _NO_DEVICES = {"", "-1", "nodevfiles", "none", "void"}
@@ -80,12 +72,10 @@ class GpuShare:
 
     Args:
         variables: what to set the variables to; empty where they are to stay as they are.
-        on_node: number of GPUs that the tasks of the node share; None if they share none, or nobody knows.
-        crowded: whether there are fewer GPUs than tasks, so that each task sees all.
+        crowded: whether a node is known to have fewer GPUs than tasks, so that each task sees all.
     """
 
     variables: dict[str, str] = field(default_factory=dict)
-    on_node: int | None = None
     crowded: bool = False
 
 
@@ -99,23 +89,6 @@ def visible_devices(text: str) -> tuple[str, ...]:
         The devices; empty if there are none.
     """
     return tuple(part.strip() for part in text.split(",") if part.strip().lower() not in _NO_DEVICES)
-
-
-def share_size(request: GpuRequest, on_node: int, tasks_here: int, most_tasks: int) -> int:
-    """How many of the GPUs that the tasks of a node share each of them gets.
-
-    Args:
-        request: what the program asked for.
-        on_node: number of GPUs that they share.
-        tasks_here: number of tasks on the node.
-        most_tasks: tasks on the node that has most of them.
-
-    Returns:
-        The number; 0 if there are fewer GPUs than tasks.
-    """
-    if request.per_task is not None:
-        return request.per_task
-    return on_node if tasks_here == 1 else on_node // most_tasks
 
 
 def check_gpu_request(request: GpuRequest, job: SlurmJob, node: TaskNode) -> None:
@@ -135,10 +108,13 @@ def check_gpu_request(request: GpuRequest, job: SlurmJob, node: TaskNode) -> Non
             f"gpus_per_node={request.per_node} is more than SLURM_GPUS_ON_NODE={job.gpus_on_node}.",
             hint="Ask Slurm for more (`--gpus-per-node`), or leave gpus_per_node out.",
         )
-    # What the program says holds for each node, what Slurm says for this one.
-    available, origin, tasks = job.gpus_on_node, "SLURM_GPUS_ON_NODE", node.tasks_here
+    # The number is the same on each node, so that all tasks find what only the fullest node has too little
+    # for; but where Slurm counts by task, this node has what its own tasks need.
+    available, origin, tasks = job.gpus_on_node, "SLURM_GPUS_ON_NODE", node.most_tasks
     if request.per_node is not None:
-        available, origin, tasks = request.per_node, "gpus_per_node", node.most_tasks
+        available, origin = request.per_node, "gpus_per_node"
+    elif job.gpus_bound:
+        tasks = node.tasks_here
     if request.per_task is not None and available is not None and request.per_task * tasks > available:
         raise SlurmError(
             f"gpus_per_task={request.per_task} for up to {tasks} tasks on a node takes more GPUs per node "
@@ -156,9 +132,9 @@ def share_gpus(request: GpuRequest, job: SlurmJob, node: TaskNode) -> GpuShare:
         node: this task's node.
 
     Returns:
-        This task's share.  Lists stay as they are where the task sees no GPU or only its own (it is alone on
-        its node, Slurm bound them to it, or it sees fewer than the step has on the node) and asks for no
-        fewer; also where there are fewer GPUs than tasks.
+        This task's share.  Lists stay as they are where the task sees no GPU or only its own (all tasks are
+        alone on their nodes, Slurm bound them to it, or it sees fewer than the step has on the node) and asks
+        for no fewer; also where there are fewer GPUs than tasks.
 
     Raises:
         SlurmError: this task, or the tasks of its node together, ask for more GPUs than they see.
@@ -171,15 +147,13 @@ def share_gpus(request: GpuRequest, job: SlurmJob, node: TaskNode) -> GpuShare:
         per_task = request.per_task or 0
         count = per_task * node.most_tasks if request.per_node is None else request.per_node
         lists = {"CUDA_VISIBLE_DEVICES": tuple(map(str, range(count)))} if count else {}
-    variables, on_node, crowded = {}, None, False
+    variables, crowded = {}, False
     for name, devices in lists.items():
         own = _own_devices(request, job, node, name, devices)
         if own != devices or not job.gpu_lists:
             variables[name] = ",".join(own)
-        if _are_the_nodes(job, node, devices):
-            on_node = max(on_node or 0, len(devices[: request.per_node]))
-            crowded = crowded or (job.gpus_on_node is not None and len(own) * node.tasks_here > len(devices))
-    return GpuShare(variables=variables, on_node=on_node, crowded=crowded)
+        crowded = crowded or _is_crowded(request, job, node, devices)
+    return GpuShare(variables=variables, crowded=crowded)
 
 
 def _own_devices(
@@ -192,13 +166,14 @@ def _own_devices(
         raise _too_few("The node is to have more GPUs than its tasks see", request, name, devices)
     # Of a single GPU nobody knows whether it is this task's: to leave it is right, or shows as a crowd.
     single = len(devices) == 1 and request.per_task in (None, 1)
-    if node.tasks_here == 1 or single or _is_bound(request, job, devices):
-        asked = request.per_node if request.per_task is None and node.tasks_here == 1 else request.per_task
+    if node.most_tasks == 1 or single or _is_bound(request, job, devices):
+        asked = request.per_node if request.per_task is None and node.most_tasks == 1 else request.per_task
         if (asked or 0) > len(devices):
             raise _too_few(f"This task asks for {asked} GPUs", request, name, devices)
         return devices[:asked]
     shared = devices[: request.per_node]
-    share = share_size(request, len(shared), node.tasks_here, node.most_tasks)
+    # The fullest node decides: collectives need as many replicas on each worker, also on one alone on a node.
+    share = len(shared) // node.most_tasks if request.per_task is None else request.per_task
     if share * node.tasks_here > len(shared):
         raise _too_few(
             f"The {node.tasks_here} tasks on this node ask for {share} GPUs each", request, name, devices
@@ -213,13 +188,11 @@ def _is_bound(request: GpuRequest, job: SlurmJob, devices: tuple[str, ...]) -> b
     return job.gpus_bound or (on_node is not None and len(devices) < on_node)
 
 
-def _are_the_nodes(job: SlurmJob, node: TaskNode, devices: tuple[str, ...]) -> bool:
-    """Whether a list is known to be of all GPUs that the step has on the node."""
-    if job.gpus_bound or not devices:
+def _is_crowded(request: GpuRequest, job: SlurmJob, node: TaskNode, devices: tuple[str, ...]) -> bool:
+    """Whether all that the step has on the node is too little for one GPU per task, and not by request."""
+    if job.gpus_bound or not devices or 0 in (request.per_task, request.per_node):
         return False
-    if job.gpus_on_node is None:
-        return len(devices) > 1 or node.tasks_here == 1
-    return len(devices) >= job.gpus_on_node
+    return job.gpus_on_node is not None and job.gpus_on_node <= len(devices) < node.tasks_here
 
 
 def _too_few(who: str, request: GpuRequest, name: str, devices: tuple[str, ...]) -> SlurmError:

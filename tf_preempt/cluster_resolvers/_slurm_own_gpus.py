@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import MutableMapping
 
 from tf_preempt._slurm import GPU_VARIABLES, SlurmJob
@@ -13,14 +12,13 @@ from tf_preempt.cluster_resolvers._slurm_layout import Placement, task_node
 __all__ = ["settle_gpus"]
 
 _LOG = logging.getLogger("tf_preempt")
-# Task, number of GPUs that the tasks of its node shared, and the lists as they were left.
+# Task, and the lists as they were left.
 _MARK_VARIABLE = "TF_PREEMPT_OWN_GPUS"
-_MARK = re.compile(r"([^:]*):([0-9]*):(.*)")
 
 
 def settle_gpus(
     environ: MutableMapping[str, str], job: SlurmJob, request: GpuRequest, own: Placement
-) -> int | None:
+) -> None:
     """Sets the lists to this task's share, and marks them, so that a share is not divided again.
 
     Args:
@@ -29,9 +27,6 @@ def settle_gpus(
         request: what the program asked for.
         own: where this task runs.
 
-    Returns:
-        Number of GPUs that the tasks of the node share; None if they share none, or nobody knows.
-
     Raises:
         SlurmError: see `share_gpus`.
 
@@ -39,14 +34,13 @@ def settle_gpus(
         `GPU_VARIABLES` and TF_PREEMPT_OWN_GPUS are set where something was to be divided.
     """
     task = f"{job.job_id}.{job.step_id}.{job.procid}"
-    mark = _MARK.fullmatch(environ.get(_MARK_VARIABLE, ""))
-    if mark and (mark[1], mark[3]) == (task, _lists(environ)):
-        return int(mark[2]) if mark[2] else None
-    share = share_gpus(request, job, task_node(job, own))
     before = _lists(environ)
+    if environ.get(_MARK_VARIABLE) == f"{task}:{before}":
+        return
+    share = share_gpus(request, job, task_node(job, own))
     environ.update(share.variables)
     if share.variables or share.crowded:
-        environ[_MARK_VARIABLE] = f"{task}:{share.on_node or ''}:{_lists(environ)}"
+        environ[_MARK_VARIABLE] = f"{task}:{_lists(environ)}"
     if share.variables:
         _LOG.info(
             "GPUs of rank %d (local rank %d on %s): %s, its share of %s",
@@ -63,7 +57,6 @@ def settle_gpus(
             own.node,
             before,
         )
-    return share.on_node
 
 
 def _lists(environ: MutableMapping[str, str]) -> str:

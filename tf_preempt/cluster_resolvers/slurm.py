@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tf_preempt._slurm import SlurmJob
 from tf_preempt.cluster_resolvers._client_ports import client_ports
-from tf_preempt.cluster_resolvers._slurm_gpus import GpuRequest, check_gpu_request, share_size
+from tf_preempt.cluster_resolvers._slurm_gpus import GpuRequest, check_gpu_request
 from tf_preempt.cluster_resolvers._slurm_hostfile import with_hostfile
 from tf_preempt.cluster_resolvers._slurm_layout import addresses, place_ranks, task_node
 from tf_preempt.cluster_resolvers._slurm_own_gpus import settle_gpus
@@ -94,7 +94,8 @@ class SlurmClusterResolver(ClusterResolverBase):
         self._report_client_port(job, addresses(job, port_base)[job.procid], host_ports)
         own = place_ranks(job)[job.procid]
         check_gpu_request(self._gpus, job, task_node(job, own))
-        self._shared_gpus = settle_gpus(environ, job, self._gpus, own) if auto_set_gpu else None
+        if auto_set_gpu:
+            settle_gpus(environ, job, self._gpus, own)
 
     def _job(self) -> SlurmJob:
         job = as_step(SlurmJob.from_environ(self._environ))
@@ -134,9 +135,9 @@ class SlurmClusterResolver(ClusterResolverBase):
     ) -> dict[str, int]:
         """Number of GPUs of a task.
 
-        It is `gpus_per_task`, if that was given; else, for this task, what TensorFlow sees here.  For another
-        task it follows from how its node's GPUs are divided: on a node with two tasks each gets half, where
-        one that is alone on its node has all.
+        It is `gpus_per_task`, if that was given, and else what TensorFlow sees here.  Slurm tells a task
+        nothing about the GPUs of other hosts: they are taken to be as here.  Where they may well
+        differ, in another component of a heterogeneous job, one warning says so.
 
         Args:
             task_type: job name of the task that is asked about; None: this task's.
@@ -144,8 +145,7 @@ class SlurmClusterResolver(ClusterResolverBase):
             config_proto: not used; there for TensorFlow's callers.
 
         Returns:
-            Accelerator type to number; empty where there is none.  A task in another component of a
-            heterogeneous job is taken to have what this one has, which is said in one warning.
+            Accelerator type to number; empty where there is none.
 
         Raises:
             ClusterConfigError: the cluster has no such task.
@@ -163,30 +163,19 @@ class SlurmClusterResolver(ClusterResolverBase):
             return {}
         if self._gpus.per_task is not None:
             return {"GPU": self._gpus.per_task}
-        seen = super().num_accelerators()
-        if tasks.index(task) == job.procid or "GPU" not in seen:
-            return seen
-        return {**seen, "GPU": self._gpus_of(job, tasks.index(task), seen["GPU"])}
+        self._warn_of_other_component(job, tasks.index(task))
+        return super().num_accelerators()
 
-    def _gpus_of(self, job: SlurmJob, rank: int, seen: int) -> int:
-        """GPUs of another task than this one, which sees `seen`."""
+    def _warn_of_other_component(self, job: SlurmJob, rank: int) -> None:
         placements = place_ranks(job)
-        own, other = placements[job.procid], placements[rank]
-        if other.component != own.component:
-            if not self._component_warned:
-                _LOG.warning(
-                    "Rank %d is taken to have as many GPUs as rank %d, although it is in another component "
-                    "of the heterogeneous job. HINT: pass gpus_per_task=, if all tasks have the same number.",
-                    rank,
-                    job.procid,
-                )
-            self._component_warned = True
-            return seen
-        if self._shared_gpus is None:
-            return seen
-        node = task_node(job, other)
-        return (
-            share_size(self._gpus, self._shared_gpus, node.tasks_here, node.most_tasks) or self._shared_gpus
+        if self._component_warned or placements[rank].component == placements[job.procid].component:
+            return
+        self._component_warned = True
+        _LOG.warning(
+            "Rank %d is taken to have as many GPUs as rank %d, although it is in another component of the "
+            "heterogeneous job. HINT: pass gpus_per_task=, if all tasks have the same number.",
+            rank,
+            job.procid,
         )
 
     def _report_client_port(self, job: SlurmJob, address: str, host_ports: Callable[[], range]) -> None:
