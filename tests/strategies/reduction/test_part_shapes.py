@@ -9,42 +9,29 @@ import tensorflow as tf
 from tf_preempt import errors
 from tf_preempt.strategies.reduction import part_shapes
 
-KNOWN, UNKNOWN, SCALAR, NO_RANK = (tf.TensorShape(one) for one in ([4], [None], [], None))
-
-
-@pytest.mark.parametrize(
-    ("shapes", "eagerly", "one_process", "expected"),
-    [
-        ([SCALAR], True, False, False),
-        ([SCALAR], False, False, False),
-        ([KNOWN], True, False, True),
-        ([KNOWN], False, False, False),
-        ([UNKNOWN], False, False, True),
-        ([NO_RANK], False, False, True),
-        ([KNOWN, KNOWN], True, True, False),
-        ([KNOWN, KNOWN], False, True, False),
-        ([KNOWN, UNKNOWN], False, True, True),
-    ],
-)
-def test_who_has_to_ask(shapes: Any, eagerly: bool, one_process: bool, expected: bool) -> None:
-    assert part_shapes.must_ask(shapes, eagerly=eagerly, one_process=one_process) is expected
-
-
 SHAPES: list[tuple[int, ...]] = [(), (4,), (0,), (4, 2), (2, 4), (1, 2, 3, 4, 5, 6, 7, 8)]
 
 
 @pytest.mark.parametrize("shapes", list(itertools.permutations(SHAPES, 2)))
 def test_table_brings_shapes_of_all_replicas(shapes: list[tuple[int, ...]]) -> None:
-    own = [part_shapes.rows_of([tf.zeros(one), tf.zeros([3])], index, 2) for index, one in enumerate(shapes)]
-    table = (own[0] + own[1]).numpy()
-    assert part_shapes.shapes_in(table[:, 0]) == list(shapes)
-    assert part_shapes.shapes_in(table[:, 1]) == [(3,), (3,)]
+    own = [[tf.TensorShape(one), tf.TensorShape([3])] for one in shapes]
+    table = part_shapes.known_rows(own[0], 0, 2) + part_shapes.known_rows(own[1], 1, 2)
+    assert [tuple(one) for one in part_shapes.shapes_in(table[:, 0])] == list(shapes)
+    assert [tuple(one) for one in part_shapes.shapes_in(table[:, 1])] == [(3,), (3,)]
 
 
 def test_table_of_a_value_with_more_axes_than_it_holds() -> None:
-    rows = part_shapes.rows_of([tf.zeros([1] * 7 + [5, 6, 7])], 0, 1)
-    assert rows.shape == (1, 1, 9)
-    assert part_shapes.shapes_in(rows[:, 0].numpy()) == [(1, 1, 1, 1, 1, 1, 1, 5)]
+    rows = part_shapes.known_rows([tf.TensorShape([1] * 7 + [5, 6, 7])], 0, 1)
+    (shape,) = part_shapes.shapes_in(rows[:, 0])
+    assert shape.as_list() == [1, 1, 1, 1, 1, 1, 1, 5, None, None]
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, (1,) * 7 + (5, 6, 7)])
+def test_graph_fills_the_table_as_its_shapes_do(shape: tuple[int, ...]) -> None:
+    in_graph = part_shapes.rows_of([tf.zeros([3]), tf.zeros(shape)], 1, 2).numpy()
+    known = part_shapes.known_rows([tf.TensorShape([3]), tf.TensorShape(shape)], 1, 2)
+    assert in_graph.dtype == known.dtype
+    assert in_graph.tolist() == known.tolist()
 
 
 def test_replica_number_may_be_a_tensor() -> None:
@@ -52,15 +39,48 @@ def test_replica_number_may_be_a_tensor() -> None:
     assert rows[:, 0, :3].numpy().tolist() == [[0, 0, 0], [2, 2, 3]]
 
 
-def test_equal_shapes_pass() -> None:
-    part_shapes.check_equal("value", [tf.TensorShape([2, 3]), (2, 3), [2, 3]])
+@pytest.mark.parametrize(
+    ("shapes", "axes"),
+    [
+        ([(2, 3), (2, 3)], None),
+        ([(2, 3), (4, 3)], (0,)),
+        ([(2, 3), (4, 5)], (0, 1)),
+        ([(), ()], None),
+        ([(None,), (4,)], None),
+        ([None, (4,)], (-1,)),
+    ],
+)
+def test_parts_that_may_be_added_pass(shapes: Any, axes: Any) -> None:
+    given = [tf.TensorShape(one) for one in shapes]
+    part_shapes.check_ranks("value", given)
+    part_shapes.check_sizes("value", given, axes)
 
 
-def test_unequal_shapes_are_shown() -> None:
+@pytest.mark.parametrize(
+    ("shapes", "axes", "shown"),
+    [
+        ([(4,), (2,)], None, r"\(4,\) and \(2,\)\."),
+        ([(4, 1), (2, 3)], (0,), r"\(1,\) and \(3,\)\."),
+        ([(4, 1), (4, 1), (2, 1)], (1,), r"\(4,\) and \(4,\) and \(2,\)\."),
+    ],
+)
+def test_unequal_sizes_are_shown_with_the_axes_that_are_left(shapes: Any, axes: Any, shown: str) -> None:
     with pytest.raises(
-        errors.ConfigError, match=r"^leaf 3 has parts(?s:.)*\(4,\) and \(2, 1\)\.\nHINT: axis=0"
+        errors.ConfigError, match=rf"^leaf 3 has parts of different shape(?s:.)*{shown}\nHINT: axis=0"
     ):
-        part_shapes.check_equal("leaf 3", [(4,), (2, 1)])
+        part_shapes.check_sizes("leaf 3", [tf.TensorShape(one) for one in shapes], axes)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "shown"),
+    [
+        ([(), (2,)], r"\(\) and \(2,\)\."),
+        ([(4,), None, (2, 1)], r"\(4,\) and \(unknown\) and \(2, 1\)\."),
+    ],
+)
+def test_unequal_ranks_are_shown(shapes: Any, shown: str) -> None:
+    with pytest.raises(errors.ConfigError, match=rf"^leaf 3 has parts with(?s:.)*{shown}\nHINT: "):
+        part_shapes.check_ranks("leaf 3", [tf.TensorShape(one) for one in shapes])
 
 
 @tf.function

@@ -64,6 +64,7 @@ RESULTS = [
     ("mirrored variable, mean", ["float32", 3.0]),
     ("mirrored variable, mean, axis 0", ["float64", 3.5]),
     ("mirrored variable, mean of integers", ["float64", [3.0, 4.0]]),
+    ("variable of any length", ["float32", [2.0, 4.0]]),
     ("sync-on-read variable", ["float32", 4.0]),
     ("sync-on-read variable, mean", ["float32", 2.0]),
     ("mirrored value", ["float32", 8.0]),
@@ -93,10 +94,16 @@ RESULTS = [
 AXIS_0 = "HINT: axis=0 reduces over the batch's elements as well"
 CAST = "HINT: tf.cast(value, tf.int64) before reduce."
 UNEQUAL = "has parts of different shape"
+RANKS = "has parts with different numbers of axes"
 REFUSED = [
     ("refused: parts", ["ConfigError: value", UNEQUAL, "found (4,) and (2,).", AXIS_0]),
     ("refused: parts, nest", ["ConfigError: leaf 1 of value", UNEQUAL, "(4,) and (2,)", AXIS_0]),
     ("refused: parts, other axis", ["ConfigError: value", UNEQUAL, "(2,) and (3,)", AXIS_0]),
+    ("refused: a scalar and a vector", ["ConfigError: value", RANKS, "found () and (2,).", "HINT: "]),
+    ("refused: a vector and a scalar, axis 0", ["ConfigError: value", RANKS, "found (2,) and ().", "HINT: "]),
+    ("refused: a scalar and a vector, in a nest", ["ConfigError: leaf 1 of value", RANKS, "() and (2,)"]),
+    ("refused: an axis of one worker's part only", ["ConfigError: value", RANKS, "(2,) and (1, 2)"]),
+    ("refused: more axes than the table holds", ["ConfigError: value", RANKS, "(1, 1, 1, 1, 1, 1, 1, 1, "]),
     ("uint8, sum too large", ["ConfigError: the SUM of value", "uint8 (0 to 255): [300, 3].", CAST]),
     ("int32, sum too small", ["ConfigError: the SUM of value", "int32", ": -2147483649.", CAST]),
     (

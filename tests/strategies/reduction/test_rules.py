@@ -99,8 +99,3 @@ def test_dtype_without_a_sum(dtype: Any, op: Any) -> None:
     message = f"dtype {dtype.name} cannot be reduced with {op.name}(?s:.)*HINT: "
     with pytest.raises(errors.ConfigError, match=message):
         rules.arithmetic_of(dtype, op)
-
-
-def test_arithmetic_in_a_dtype_that_loses_something() -> None:
-    with pytest.raises(ValueError, match="added_in="):
-        rules.Arithmetic(value=tf.uint8, added_in=tf.uint8, result=tf.uint8)

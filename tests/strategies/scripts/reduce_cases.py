@@ -122,6 +122,7 @@ with STRATEGY.scope():
     )
     KERAS_VARIABLE = keras.Variable([1.0, 2.0], dtype="float32")
 PLAIN = tf.Variable(5.0)
+ANY_LENGTH = tf.Variable([1.0, 2.0], shape=[None])
 
 
 def fill(part: tf.Tensor) -> None:
@@ -161,6 +162,10 @@ def dtype_cases() -> dict[str, Callable[[], Any]]:
                 cases[f"{op} of {name}, axis={axis}"] = case
                 cases[f"{op} of {name}, axis={axis}, in a function"] = in_function(case)
     return cases
+
+
+def many_axes(*ranks: int) -> list[tf.Tensor]:
+    return [tf.ones([1] * rank) for rank in ranks]
 
 
 def ragged(rows: list[list[float]]) -> tf.RaggedTensor:
@@ -204,6 +209,7 @@ CASES: dict[str, Callable[[], Any]] = {
     "mirrored variable, mean": lambda: REDUCE("MEAN", MIRRORED),
     "mirrored variable, mean, axis 0": lambda: REDUCE("MEAN", MIRRORED_INTS, axis=0),
     "mirrored variable, mean of integers": lambda: REDUCE("MEAN", MIRRORED_INTS),
+    "variable of any length": lambda: REDUCE("SUM", ANY_LENGTH),
     "sync-on-read variable": lambda: REDUCE("SUM", SUMMED),
     "sync-on-read variable, mean": lambda: REDUCE("MEAN", SUMMED),
     "mirrored value": lambda: REDUCE("SUM", sent_to_all(SCALAR)),
@@ -254,6 +260,11 @@ CASES: dict[str, Callable[[], Any]] = {
     "refused: parts": lambda: REDUCE("SUM", LAST),
     "refused: parts, nest": lambda: REDUCE("MEAN", {"a": ROWS, "b": LAST}),
     "refused: parts, other axis": lambda: REDUCE("SUM", value([[1, 2]], [[3, 4, 5]]), axis=0),
+    "refused: a scalar and a vector": lambda: REDUCE("SUM", value(1, [2, 3])),
+    "refused: a vector and a scalar, axis 0": lambda: REDUCE("MEAN", value([1, 2], 3), axis=0),
+    "refused: a scalar and a vector, in a nest": lambda: REDUCE("SUM", (ROWS, value(1, [2, 3])), axis=0),
+    "refused: an axis of one worker's part only": lambda: REDUCE("SUM", value([1, 2], [[3, 4]]), axis=1),
+    "refused: more axes than the table holds": lambda: REDUCE("SUM", on_replicas(*many_axes(9, 10))),
     "refused: parts, in a function": in_function(lambda: REDUCE("SUM", unknown_length(4, 2))),
     "refused: parts, in a function, nest": in_function(
         lambda: REDUCE("SUM", (SCALAR, unknown_length(2, 2), unknown_length(2, 1)))

@@ -23,7 +23,7 @@ class Leaf:
         value: what TensorFlow's functions take.
         parts: its components on this worker, in the order of its replicas; or itself alone.
         arithmetic: in which dtype to add.
-        axes: of each part to reduce as well; None: none.
+        axes: of each part to reduce as well; None: none.  As the caller named them, until `with_own_axes`.
         name: for messages.
     """
 
@@ -39,6 +39,13 @@ class Leaf:
         return isinstance(self.parts[0], tf.IndexedSlices) and self.axes is None
 
     @property
+    def shapes(self) -> list[tf.TensorShape]:
+        """Of the parts: as far as a graph knows them; eagerly all, but for slices to be gathered."""
+        if tf.executing_eagerly() and not self.is_slices:
+            return [_known_shape(part) for part in self.parts]
+        return [part.shape for part in self.parts]
+
+    @property
     def is_ready(self) -> bool:
         """Says whether the parts can be added as they are."""
         return bool(
@@ -50,11 +57,38 @@ class Leaf:
         )
 
 
-def read_leaf(name: str, given: Any, op: tf.distribute.ReduceOp, axes: rules.Axes) -> Leaf:
-    """Looks at one value, and refuses what cannot be reduced before any collective runs.
+def with_own_axes(leaf: Leaf, shapes: Sequence[tf.TensorShape]) -> Leaf:
+    """The same value with the axes that one of its rank is reduced along.
+
+    Args:
+        leaf: as `read_leaf` made it.
+        shapes: of its parts on all replicas, as far as they are known.
 
     Raises:
-        ConfigError: see `ReduceMixin.reduce`.
+        ConfigError: the parts differ in shape, or have no such axis.
+    """
+    part_shapes.check_ranks(leaf.name, shapes)
+    axes = rules.axes_of(leaf.axes, shapes[0].rank)
+    part_shapes.check_sizes(leaf.name, shapes, axes)
+    return dataclasses.replace(leaf, axes=axes)
+
+
+def _known_shape(part: Any) -> tf.TensorShape:
+    # A variable may have been made for any shape, and slices without one; what they hold now has one.
+    return part.shape if part.shape.is_fully_defined() else tf.convert_to_tensor(part).shape
+
+
+def read_leaf(name: str, given: Any, op: tf.distribute.ReduceOp, axes: rules.Axes) -> Leaf:
+    """Looks at one value, and refuses what has no sum at all.
+
+    Args:
+        name: of the value, for messages.
+        given: what the caller wants reduced.
+        op: what is to be computed.
+        axes: from `rules.parse_axis`.
+
+    Raises:
+        ConfigError: it is a bool or a string, ragged or sparse, or no tensor.
     """
     inner = getattr(given, "value", None)  # a Keras variable keeps its tf.Variable there
     value = inner if isinstance(inner, tf.Variable) else given
@@ -63,14 +97,11 @@ def read_leaf(name: str, given: Any, op: tf.distribute.ReduceOp, axes: rules.Axe
     parts = _tf_internals.per_replica_values(value)
     for part in parts:
         _check_dense(name, part)
-    ranks = {part.shape.rank for part in parts}
-    if len(ranks) > 1 and None not in ranks:
-        raise part_shapes.unequal(name, [part.shape for part in parts])
     return Leaf(
         value=value,
         parts=parts,
         arithmetic=rules.arithmetic_of(parts[0].dtype, op),
-        axes=rules.axes_of(axes, parts[0].shape.rank),
+        axes=axes,
         name=name,
     )
 

@@ -9,21 +9,22 @@ from typing import Any
 import tensorflow as tf
 
 from tf_preempt import errors
-from tf_preempt.strategies import _tf_internals
 from tf_preempt.strategies.reduction import rules
 from tf_preempt.strategies.reduction.leaf import read_leaf
 from tf_preempt.strategies.reduction.steps import Reducer
 
 
 class ReduceMixin:
-    """Gives a ``tf.distribute.Strategy`` a ``reduce`` that is exact or says why not."""
+    """Gives a ``tf.distribute.Strategy`` a ``reduce`` that is exact or says why not.
 
-    @_tf_internals.let_errors_through
+    The ``reduce`` that users call is that of `keras_compat.KerasReduceMixin`, which AutoGraph leaves alone.
+    """
+
     def reduce(self, reduce_op: Any, value: Any, axis: Any = None) -> Any:
         """Reduces `value` over replicas, and with `axis` over its elements too.
 
-        Every worker must call it with the same structure, in the same order.  It works eagerly and inside a
-        ``tf.function``, and never in a replica function.
+        Every worker must call it with the same structure and dtypes, in the same order.  It works eagerly and
+        inside a ``tf.function``, and never in a replica function.
 
         Beyond TensorFlow's ``reduce``:
 
@@ -33,8 +34,8 @@ class ReduceMixin:
         * Every number dtype works on several workers.  Halves are added in float32; integers of up to 32 bits
           in int64, with an error if the sum does not fit into their own dtype.  Sums of 64 bits wrap around.
         * Parts of different shape are an error on every worker.  For that, the workers exchange shapes: when
-          called eagerly, or with a shape that the graph does not know.  Scalars need no exchange.  A
-          shape that the graph knows is believed: what it would cost is a collective in every step.
+          called eagerly, or with sizes that the graph does not know.  A rank or shape that the graph knows,
+          such as a scalar's, is believed: what it would cost is a collective in every step.
 
         Example:
             >>> per_replica = strategy.run(step, args=(next(iterator),))  # [0, 1, 2, 3] and [4, 5]

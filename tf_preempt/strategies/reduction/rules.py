@@ -51,18 +51,17 @@ class Arithmetic:
     """The dtypes of one reduction.
 
     Args:
-        value: dtype of the values.
-        added_in: dtype in which they are added.
+        value: dtype of the values, one that `arithmetic_of` accepts.
         result: dtype of the result.
     """
 
     value: tf.DType
-    added_in: tf.DType
     result: tf.DType
 
-    def __post_init__(self) -> None:
-        if self.added_in is not _ADDED_IN.get(self.value):
-            raise ValueError(f"added_in={self.added_in!r}: expected {_ADDED_IN.get(self.value)!r}.")
+    @property
+    def added_in(self) -> tf.DType:
+        """The dtype in which they are added: one that collectives know, and that loses nothing."""
+        return _ADDED_IN[self.value]
 
     @property
     def can_overflow(self) -> bool:
@@ -171,4 +170,4 @@ def arithmetic_of(dtype: tf.DType, op: tf.distribute.ReduceOp) -> Arithmetic:
     result = dtype
     if op == tf.distribute.ReduceOp.MEAN and dtype.is_integer:
         result = tf.float32 if dtype.size <= _LARGEST_BYTES_OF_FLOAT32_MEAN else tf.float64
-    return Arithmetic(value=dtype, added_in=_ADDED_IN[dtype], result=result)
+    return Arithmetic(value=dtype, result=result)

@@ -1,8 +1,9 @@
 """How values are added over replicas and workers.
 
-A reduction has three steps.  Each replica adds up its own elements and counts them.  Where nothing else says
-so, the replicas tell each other the shapes of what they hold.  Then the sums, and the counts, are added over
-replicas.
+A reduction has three steps.  Eagerly, the workers tell each other the shapes of what they hold, since the
+elements that there are to add depend on ranks.  Each replica adds up its own elements and counts them.
+Then the sums, and the counts, are added over replicas; in a graph, that waits until shapes that only running
+it tells have been compared.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import tensorflow as tf
 
 from tf_preempt.strategies import _tf_internals
 from tf_preempt.strategies.reduction import part_shapes
-from tf_preempt.strategies.reduction.leaf import Leaf, finish, sum_and_count
+from tf_preempt.strategies.reduction.leaf import Leaf, finish, sum_and_count, with_own_axes
 
 _SUM, _MEAN = tf.distribute.ReduceOp.SUM, tf.distribute.ReduceOp.MEAN
 
@@ -40,14 +41,19 @@ class Reducer:
         """Reduces all leaves of a nest; shapes are compared in one go, before anything is added.
 
         Raises:
-            ConfigError: parts differ in shape, or a sum does not fit into its dtype, and it is known now.
+            ConfigError: parts differ in shape or have no such axis, or a sum does not fit into its dtype, and
+                it is known now.
         """
+        leaves = [
+            with_own_axes(leaf, shapes)
+            for leaf, shapes in zip(leaves, self._known_shapes(op, leaves), strict=True)
+        ]
         results: list[Any] = [None] * len(leaves)
         to_add = []
         for index, leaf in enumerate(leaves):
             if leaf.is_slices:
                 results[index] = self._plain_reduce(op, leaf.value, axis=None)
-            elif op == _MEAN and leaf.axes is None and self._is_same_everywhere(leaf.value):
+            elif self._is_its_own_mean(op, leaf):
                 results[index] = tf.cast(tf.convert_to_tensor(leaf.parts[0]), leaf.arithmetic.result)
             else:
                 to_add.append(index)
@@ -57,7 +63,8 @@ class Reducer:
 
     def _add_all(self, op: tf.distribute.ReduceOp, leaves: Sequence[Leaf]) -> list[tf.Tensor]:
         totals, counts = self._add_elements(op, leaves)
-        totals = self._with_equal_shapes([leaf.name for leaf in leaves], totals)
+        if not tf.executing_eagerly() and self._replicas > 1:
+            totals = self._once_compared([leaf.name for leaf in leaves], totals)
         sums = self._add_replicas([*totals, *(count for count in counts if count is not None)])
         counted = iter(sums[len(totals) :])
         return [
@@ -65,10 +72,46 @@ class Reducer:
             for leaf, total, count in zip(leaves, sums[: len(totals)], counts, strict=True)
         ]
 
-    def _is_same_everywhere(self, value: Any) -> bool:
+    def _known_shapes(self, op: tf.distribute.ReduceOp, leaves: Sequence[Leaf]) -> list[list[tf.TensorShape]]:
+        """Of each leaf the shapes of its parts: eagerly on all workers, in a graph those that it knows."""
+        shapes = [leaf.shapes for leaf in leaves]
+        if tf.executing_eagerly() and not self._is_one_process:
+            asked = [
+                index
+                for index, leaf in enumerate(leaves)
+                if not leaf.is_slices and not self._is_its_own_mean(op, leaf)
+            ]
+            everywhere = self._exchange([shapes[index] for index in asked])
+            for index, found in zip(asked, everywhere, strict=True):
+                shapes[index] = found
+        return shapes
+
+    def _exchange(self, shapes: Sequence[Sequence[tf.TensorShape]]) -> list[list[tf.TensorShape]]:
+        """The shapes on all replicas, from those on this worker, in one collective.
+
+        Args:
+            shapes: for each leaf, fully known, of its parts in the order of the replicas, or of all as one.
+        """
+        if not shapes:
+            return []
+        places = iter(range(self._replicas_here))
+
+        def own_rows(context: tf.distribute.InputContext) -> tf.Tensor:
+            place = next(places)
+            own = [parts[place] if len(parts) > 1 else parts[0] for parts in shapes]
+            replica = int(context.replica_id_in_sync_group)
+            return tf.constant(part_shapes.known_rows(own, replica, self._replicas))
+
+        rows = self._strategy.experimental_distribute_values_from_function(own_rows)
+        (table,) = self._run("shapes", self._sums, [rows])
+        return [part_shapes.shapes_in(table[:, index].numpy()) for index in range(len(shapes))]
+
+    def _is_its_own_mean(self, op: tf.distribute.ReduceOp, leaf: Leaf) -> bool:
         """Says whether all replicas must hold the same; plain tensors may differ between workers."""
-        if isinstance(value, tf.distribute.DistributedValues):
-            return bool(isinstance(value, tf.types.experimental.distributed.Mirrored))
+        if op != _MEAN or leaf.axes is not None:
+            return False
+        if isinstance(leaf.value, tf.distribute.DistributedValues):
+            return bool(isinstance(leaf.value, tf.types.experimental.distributed.Mirrored))
         return self._is_one_process
 
     def _is_ready(self, leaf: Leaf) -> bool:
@@ -112,10 +155,10 @@ class Reducer:
         return self._strategy.experimental_distribute_values_from_function(lambda _: next(tensors))
 
     def _add_replicas(self, values: Sequence[Any]) -> list[tf.Tensor]:
-        def add(*values: Any) -> list[tf.Tensor]:
-            return [self._plain_reduce(_SUM, value, axis=None) for value in values]
+        return list(self._run("replicas", self._sums, values)) if values else []
 
-        return list(self._run("replicas", add, values)) if values else []
+    def _sums(self, *values: Any) -> list[tf.Tensor]:
+        return [self._plain_reduce(_SUM, value, axis=None) for value in values]
 
     def _on_replicas(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """A function that runs `function` on each replica.
@@ -147,29 +190,21 @@ class Reducer:
             self._functions[key] = tf.function(function, reduce_retracing=True, autograph=False)
         return self._functions[key](*values)
 
-    def _with_equal_shapes(self, names: Sequence[str], totals: Sequence[Any]) -> list[Any]:
-        """The same totals, if each has one shape on all replicas; in a graph, ones that wait for the answer.
-
-        Raises:
-            ConfigError: it is known already that shapes differ.
-        """
-        settled, asked, eagerly = list(totals), [], tf.executing_eagerly()
-        for index, (name, total) in enumerate(zip(names, totals, strict=True)):
-            shapes = [part.shape for part in _tf_internals.per_replica_values(total)]
-            if part_shapes.must_ask(shapes, eagerly=eagerly, one_process=self._is_one_process):
-                asked.append(index)
-            else:
-                part_shapes.check_equal(name, shapes)
-        if not asked or self._replicas == 1:
-            return settled
-        table = self._run("shapes", self._shape_table, [totals[index] for index in asked])
+    def _once_compared(self, names: Sequence[str], totals: Sequence[Any]) -> list[Any]:
+        """For graphs: the same totals; where shapes are not known, ones that wait until they are compared."""
+        asked = [
+            index
+            for index, total in enumerate(totals)
+            if not all(part.shape.is_fully_defined() for part in _tf_internals.per_replica_values(total))
+        ]
+        if not asked:
+            return list(totals)
+        table = self._shape_table(*(totals[index] for index in asked))
+        compared = list(totals)
         for place, index in enumerate(asked):
-            if eagerly:
-                part_shapes.check_equal(names[index], part_shapes.shapes_in(table[:, place].numpy()))
-            else:
-                gate = part_shapes.assert_equal(names[index], table[:, place])
-                settled[index] = self._on_replicas(_wait)(totals[index], gate)
-        return settled
+            gate = part_shapes.assert_equal(names[index], table[:, place])
+            compared[index] = self._on_replicas(_wait)(totals[index], gate)
+        return compared
 
     def _shape_table(self, *values: Any) -> tf.Tensor:
         """The shapes of `values` on all replicas, the same table on each; see `part_shapes.rows_of`."""
