@@ -14,27 +14,24 @@ SCRIPTS = Path(__file__).parent / "scripts"
 
 
 class TwoWorkers(NamedTuple):
-    """Results by case, one for each worker, and what the first processes printed."""
+    """Results by case, one for each worker."""
 
     saved: list[dict[str, Any]]
     restored: list[dict[str, Any]]
-    outputs: list[str]
 
 
 @pytest.fixture(scope="session")
 def two_workers(tmp_path_factory: pytest.TempPathFactory) -> TwoWorkers:
     directory = tmp_path_factory.mktemp("two-workers")
-    outputs = {}
+    found = {}
     for phase in ("save", "restore"):
-        ended = cluster.run_workers(
+        cluster.run_workers(
             SCRIPTS / "two_workers.py", [str(directory), phase], directory=directory, timeout_s=120
         )
-        outputs[phase] = [one.output for one in ended]
-    found = {
-        phase: [json.loads((directory / f"{phase}-{index}.json").read_text("utf-8")) for index in range(2)]
-        for phase in outputs
-    }
-    return TwoWorkers(found["save"], found["restore"], outputs["save"])
+        found[phase] = [
+            json.loads((directory / f"{phase}-{index}.json").read_text("utf-8")) for index in range(2)
+        ]
+    return TwoWorkers(found["save"], found["restore"])
 
 
 @pytest.fixture(scope="session")

@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_preempt.strategies import MultiWorkerMirroredStrategy, _tf_internals, multi_worker_mirrored
-from tf_preempt.strategies.input import ResumableInputMixin
-from tf_preempt.strategies.keras_compat import KerasReduceMixin
-
-
-class Mirrored(KerasReduceMixin, ResumableInputMixin, tf.distribute.MirroredStrategy):
-    """Two replicas in one process."""
+from tf_preempt.strategies import (
+    MirroredStrategy,
+    MultiWorkerMirroredStrategy,
+    _tf_internals,
+    multi_worker_mirrored,
+)
 
 
 def error_of(call: Callable[[], Any]) -> str:
@@ -69,7 +68,7 @@ def in_cluster() -> dict[str, Any]:
 
 
 def two_replicas() -> dict[str, Any]:
-    strategy = Mirrored(["CPU:0", "CPU:1"])
+    strategy = MirroredStrategy(["CPU:0", "CPU:1"])
     with strategy.scope():
         on_read = tf.Variable(
             0.0, synchronization=tf.VariableSynchronization.ON_READ, aggregation=tf.VariableAggregation.SUM
