@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tf_preempt.strategies import MirroredStrategy, keras_models
-from tf_preempt.strategies.keras_models import limits_of, look_at_model, made_outside
+from tf_preempt.strategies.keras_models import limits_of, prepare_model, made_outside
 
 
 @pytest.fixture(autouse=True)
@@ -53,8 +53,8 @@ def test_it_is_said_once(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.M
     monkeypatch.setattr(keras_models, "made_outside", lambda model: ())
     model = compiled(keras.layers.Dense(1), loss=weighted_mean())
     with caplog.at_level(logging.WARNING, "tf_preempt"):
-        look_at_model(model.train_step, 2)
-        look_at_model(model.test_step, 2)
+        prepare_model(model.train_step, 2)
+        prepare_model(model.test_step, 2)
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
@@ -78,19 +78,19 @@ def test_a_class_that_looks_for_overflow_itself_is_left_alone() -> None:
     for kind, changed in ((keras.optimizers.LossScaleOptimizer, True), (Own, False)):
         model = keras.Sequential([keras.Input((7,)), keras.layers.Dense(1)])
         model.compile(kind(keras.optimizers.SGD()), "mse")
-        look_at_model(model.train_step, 2)
+        prepare_model(model.train_step, 2)
         assert ("check_finite" in vars(model.optimizer)) is changed
 
 
 def test_one_replica_needs_nothing() -> None:
     model = keras.Sequential([keras.Input((7,)), keras.layers.Dense(1)])
     model.compile(keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD()), "mse")
-    look_at_model(model.train_step, 1)
+    prepare_model(model.train_step, 1)
     assert "check_finite" not in vars(model.optimizer)
 
 
 def test_other_functions_are_nobody_s_model(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "tf_preempt"):
-        look_at_model(lambda x: x, 2)
-        look_at_model([].append, 2)
+        prepare_model(lambda x: x, 2)
+        prepare_model([].append, 2)
     assert not caplog.records

@@ -11,7 +11,8 @@ import pytest
 import tensorflow as tf
 
 from tests.integration import cluster
-from tf_preempt.strategies import partial_batches
+from tf_preempt import errors
+from tf_preempt.strategies import _tf_internals
 from tf_preempt.strategies.partial_batches import ReplicaCount, Share
 
 pytestmark = pytest.mark.timeout(600)  # the first test of a module waits for all runs
@@ -29,7 +30,15 @@ WAYS = [
     "optionals_in_a_graph",
 ]
 CASES = [f"{way}, {loss}" for way in WAYS for loss in LOSSES]
-OTHERS = ["without end", "one row", "batches of 7", "from a function", "nested function"]
+OTHERS = [
+    "without end",
+    "one row",
+    "batches of 7",
+    "from a function",
+    "two batches",
+    "without targets",
+    "nested function",
+]
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +109,17 @@ def test_as_a_tensor_it_is_rows_everywhere_by_rows_here(rows: int, total: int, e
     assert (tf.constant(rows) * one).dtype == tf.int32
 
 
+@pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16, tf.float32, tf.float64])
+def test_a_loss_of_nothing_stays_nothing(dtype: tf.DType) -> None:
+    assert float(tf.constant(0.0, dtype) * tf.cast(tf.convert_to_tensor(count(0, 5), dtype), dtype)) == 0
+    assert float(tf.constant(0.0, dtype) * count(0, 5)) == 0
+
+
+def test_a_function_that_wants_an_integer_is_told_what_to_write() -> None:
+    with pytest.raises(TypeError, match=r"HINT: int\(strategy.num_replicas_in_sync\)"):
+        tf.one_hot(0, count(1, 5))
+
+
 def test_a_replica_without_rows_counts_nothing_and_stays_finite() -> None:
     none = count(0, 5)
     assert float(tf.cast(1.0 / none, tf.float32)) == 0
@@ -126,9 +146,13 @@ def test_to_operators_that_do_not_scale_it_is_an_integer() -> None:
     assert (float(one), int(one), repr(one)) == (3.0, 3, "3")
 
 
+def test_a_replica_function_with_an_input_signature_is_refused_with_the_cure() -> None:
+    step = tf.function(tf.reduce_sum, input_signature=[tf.TensorSpec([None], tf.float32)])
+    with pytest.raises(errors.ConfigError, match=r"reduce_sum(?s:.)*HINT: leave the input_signature out"):
+        _tf_internals.rewrapped_tf_function(step, lambda fn: fn)
+
+
 def test_outside_a_replica_function_it_is_an_integer() -> None:
-    strategy = partial_batches.PartialBatchMixin
-    assert isinstance(strategy.num_replicas_in_sync, property)
     from tf_preempt.strategies import MirroredStrategy
 
     assert type(MirroredStrategy(["CPU:0"]).num_replicas_in_sync) is int

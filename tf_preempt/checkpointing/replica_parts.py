@@ -14,6 +14,9 @@ import zlib
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+import tensorflow as tf
+
 from tf_preempt.errors import CheckpointMismatchError
 from tf_preempt.strategies import _tf_internals
 
@@ -66,8 +69,9 @@ def take(parts: Iterable[ReplicaPart]) -> tuple[dict[str, Any], dict[str, int]]:
     tensors, checksums = {}, {}
     for part in parts:
         variable = part.variable
-        if part.always_kept or variable.shape.num_elements() * variable.dtype.size <= _LARGE_BYTES:
-            tensors[part.name] = variable.read_value()
+        value = variable.read_value()
+        if part.always_kept or int(tf.size(value)) * value.dtype.size <= _LARGE_BYTES:
+            tensors[part.name] = value
         else:
             checksums[part.name] = _checksum(variable)
     return tensors, checksums
@@ -104,4 +108,4 @@ def restore(parts: Iterable[ReplicaPart], tensors: dict[str, Any], checksums: di
 
 
 def _checksum(variable: Any) -> int:
-    return zlib.crc32(memoryview(variable.numpy()).cast("B"))
+    return zlib.crc32(np.ascontiguousarray(variable.numpy()).tobytes())

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -30,22 +31,33 @@ _MASKS_HINT = (
 )
 
 
-def look_at_model(fn: Callable[..., Any], replicas: int) -> None:
+_prepared: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+
+def prepare_model(fn: Callable[..., Any], replicas: int) -> bool:
     """Prepares a Keras model for several replicas, and warns once of what cannot be made exact.
 
     Args:
         fn: a replica function; Keras gives ``train_step`` and ``test_step`` of the model.
         replicas: how many train together.
+
+    Returns:
+        Whether `fn` is a step of a Keras model.
     """
     keras = sys.modules.get("keras")
     model = getattr(fn, "__self__", None)
     if replicas == 1 or keras is None or not isinstance(model, keras.Model):
-        return
+        return False
+    compiled = (id(getattr(model, "optimizer", None)), id(getattr(model, "loss", None)))
+    if _prepared.get(model) == compiled:
+        return True
+    _prepared[model] = compiled
     _agree_on_overflow(model, keras.optimizers.LossScaleOptimizer)
     for message in (*limits_of(model), *made_outside(model)):
         if message not in _said:
             _said.add(message)
             _log.warning(message)
+    return True
 
 
 def _agree_on_overflow(model: Any, kind: type) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import logging
 import operator
 import threading
@@ -48,8 +49,10 @@ class PartialBatchMixin:
         If an argument holds a batch from a distributed data set of this strategy whose size can vary, `fn`
         sees ``num_replicas_in_sync`` as N / n: rows on all replicas by rows on its own.  What is divided by
         it and summed over replicas is weighted by rows: Keras's losses, ``tf.nn.compute_average_loss``,
-        ``tf.nn.scale_regularization_loss``, and ``loss / strategy.num_replicas_in_sync``.  Compared with a
-        number, multiplied by a Python number or used as an index, it is the number of replicas.
+        ``tf.nn.scale_regularization_loss``, and ``loss / strategy.num_replicas_in_sync``.  To Python it is
+        the number of replicas, and so is ``int(...)`` of it, which is what a function of TensorFlow should be
+        given that is no scaling.  With two such batches in one call, each replica counts the same; one
+        warning says so.
 
         Args:
             fn: the replica function; may be a ``tf.function``.
@@ -61,21 +64,39 @@ class PartialBatchMixin:
             What `fn` returned, as per-replica values where replicas can differ.
 
         Raises:
+            ConfigError: `fn` is a ``tf.function`` with an input signature.
             UnsupportedStrategyError: called in a function that XLA compiles, for several replicas on CPUs.
             ValueError: `args` is no list or tuple (TensorFlow's own error).
         """
         plain_run = super().run  # type: ignore[misc]
         replicas = super().num_replicas_in_sync  # type: ignore[misc]
         _refuse_xla_on_cpus(self, replicas)
-        keras_models.look_at_model(fn, replicas)
-        counted = _tf_internals.counted_value((args, kwargs))
-        if counted is None or not isinstance(args, list | tuple):
-            return plain_run(fn, args=args, kwargs=kwargs, options=options)
-        weighted = _weighted(fn)
-        if weighted is None:
-            return plain_run(fn, args=args, kwargs=kwargs, options=options)
-        rows = _tf_internals.rows_per_replica(counted)
-        return plain_run(weighted, args=(self, rows, counted.total, *args), kwargs=kwargs, options=options)
+        is_keras = keras_models.prepare_model(fn, replicas)
+        batches = _tf_internals.counted_values((args, kwargs))
+        with _tf_internals.synchronizing_in_branches(self, is_keras):
+            if len(batches) != 1 or not isinstance(args, list | tuple):
+                if len(batches) > 1:
+                    _warn_once(_SEVERAL_BATCHES)
+                return plain_run(fn, args=args, kwargs=kwargs, options=options)
+            rows = _tf_internals.rows_per_replica(batches[0])
+            arguments = (rows, batches[0].total, *args)
+            return plain_run(self._weighted(fn), args=arguments, kwargs=kwargs, options=options)
+
+    def _weighted(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        """`fn` with two more arguments in front: rows here, rows everywhere.
+
+        A ``tf.function`` becomes another one: rows must be its arguments, for what it captured from outside
+        would keep its first value.
+        """
+        wrap = functools.partial(_with_share, self)
+        if not _tf_internals.is_tf_function(fn):
+            return wrap(fn)
+        found: weakref.WeakKeyDictionary[Any, Any]
+        found = vars(self).setdefault("_weighted_functions", weakref.WeakKeyDictionary())
+        if fn not in found:
+            found[fn] = _tf_internals.rewrapped_tf_function(fn, wrap)
+        weighted: Callable[..., Any] = found[fn]
+        return weighted
 
     @property
     def num_replicas_in_sync(self) -> Any:
@@ -131,30 +152,13 @@ def _as_current(share: Share) -> Iterator[None]:
         _current.share = outer
 
 
-def _with_share(fn: Callable[..., Any]) -> Callable[..., Any]:
+def _with_share(strategy: Any, fn: Callable[..., Any]) -> Callable[..., Any]:
     # Without functools.wraps: AutoGraph would read the source of what is wrapped instead.
-    def with_share(strategy: Any, rows: Any, total: Any, *args: Any, **kwargs: Any) -> Any:
+    def with_share(rows: Any, total: Any, *args: Any, **kwargs: Any) -> Any:
         with _as_current(Share(strategy=strategy, rows=rows, total=total)):
             return fn(*args, **kwargs)
 
     return with_share
-
-
-_wrapped_functions: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-
-
-def _weighted(fn: Callable[..., Any]) -> Callable[..., Any] | None:
-    """`fn` with three more arguments in front: strategy, rows here, rows everywhere.
-
-    A ``tf.function`` becomes another one: rows must be its arguments, for what it captured from outside would
-    keep its first value.  None if that cannot be done.
-    """
-    if not _tf_internals.is_tf_function(fn):
-        return _with_share(fn)
-    if fn not in _wrapped_functions:
-        _wrapped_functions[fn] = _tf_internals.rewrapped_tf_function(fn, _with_share)
-    found: Callable[..., Any] | None = _wrapped_functions[fn]
-    return found
 
 
 class Weight:
@@ -177,14 +181,18 @@ class Weight:
         wanted = tf.float32 if dtype is None else tf.as_dtype(dtype)
         if not wanted.is_floating:
             # Tensor's operators then ask this class, which knows how to multiply integers.
-            raise TypeError(f"a replica's weight in a batch cannot be a {wanted.name}")
+            raise TypeError(
+                f"a replica's weight in a batch ({self!r} without a batch) cannot be a {wanted.name}.\n"
+                "HINT: int(strategy.num_replicas_in_sync) is the number of replicas."
+            )
         if not self._is_reachable():
             return tf.constant(self._plain, wanted, name=name)
         rows, total = (tf.cast(count, tf.float64) for count in (self._share.rows, self._share.total))
         if self._inverse:
             value = tf.math.divide_no_nan(rows, total)
         else:
-            value = tf.where(rows > 0, total / tf.maximum(rows, 1), tf.constant(_NO_ROWS, tf.float64))
+            no_rows = tf.constant(min(_NO_ROWS, float(wanted.max)), tf.float64)
+            value = tf.where(rows > 0, total / tf.maximum(rows, 1), no_rows)
         return tf.cast(value * self._factor, wanted, name=name)
 
     def _is_reachable(self) -> bool:
@@ -220,6 +228,7 @@ class Weight:
         return self._reciprocal() * other
 
     def __float__(self) -> float:
+        _warn_once(_AS_FLOAT)
         return float(self._plain)
 
     def __repr__(self) -> str:
@@ -229,8 +238,8 @@ class Weight:
 class ReplicaCount(Weight):
     """``num_replicas_in_sync`` in a replica function: what a replica's mean is divided by, to be summed.
 
-    As a floating-point tensor, or as a divisor, it is N / n.  Multiplied with an integer tensor (a replica's
-    number of rows), the result is exact.  To everything else it is the number of replicas.
+    As a tensor, or as a divisor, it is N / n.  Multiplied with an integer tensor (a replica's number of
+    rows), the result is exact.  To Python it is the number of replicas.
 
     Args:
         number: the number of replicas.
@@ -270,7 +279,7 @@ def _as_number(apply: Callable[..., Any]) -> Callable[..., Any]:
     return method
 
 
-# To Python, and to TensorFlow's operators that are no scaling, it is an integer like any other.
+# To Python it is an integer like any other.
 for _name in ("eq", "ne", "lt", "le", "gt", "ge", "add", "sub", "floordiv", "mod", "pow"):
     setattr(ReplicaCount, f"__{_name}__", _as_number(getattr(operator, f"__{_name}__")))
 for _name in ("add", "sub", "floordiv", "mod", "pow"):
@@ -282,6 +291,15 @@ _NESTED = (
     "strategy.num_replicas_in_sync is read in a tf.function that the replica function calls: the last, "
     "smaller batch of a data set is weighted by replicas there, not by rows.\nHINT: read it in the function "
     "that strategy.run is given, or call a plain Python function there."
+)
+_SEVERAL_BATCHES = (
+    "strategy.run is given more than one distributed batch: a smaller one is weighted by replicas, not by "
+    "rows, as it is not known which of them a loss belongs to.\nHINT: zip the data sets "
+    "(tf.data.Dataset.zip) before they are distributed, or run one batch after the other."
+)
+_AS_FLOAT = (
+    "float(strategy.num_replicas_in_sync) in a replica function is the number of replicas: a smaller batch "
+    "is not weighted by rows.\nHINT: divide by strategy.num_replicas_in_sync itself."
 )
 _said: set[str] = set()
 

@@ -154,6 +154,27 @@ def from_a_function(loss: Callable[[tf.Tensor], tf.Tensor]) -> dict[str, Any]:
     return found(loop, [loop.step(batch) for batch in dataset])
 
 
+def two_batches(loss: Callable[[tf.Tensor], tf.Tensor]) -> dict[str, Any]:
+    """The second is even, the first is not: each replica counts the same, as TensorFlow has it."""
+    small, even = next(iter(distributed(data(1)))), next(iter(distributed(data(8))))
+
+    def replica_step(first: Any, second: Any) -> tf.Tensor:
+        return loss(second[1])
+
+    total = STRATEGY.reduce("SUM", STRATEGY.run(replica_step, args=(small, even)), axis=None)
+    return {"losses": [float(total)], "weights": []}
+
+
+def without_targets(loss: Callable[[tf.Tensor], tf.Tensor]) -> dict[str, Any]:
+    """A batch part of which is None."""
+    rows = tf.data.Dataset.from_tensor_slices(Y).batch(8).map(lambda y: (None, y))
+    losses = [
+        STRATEGY.reduce("SUM", STRATEGY.run(lambda _, y: loss(y**2), args=batch), axis=None)
+        for batch in distributed(rows)
+    ]
+    return {"losses": [float(one) for one in losses], "weights": []}
+
+
 LOSSES = [average, divided, reciprocal, of_fixed_global_size]
 WAYS = [in_a_function, with_a_signature, of_a_function, loop_in_a_graph, optionals_in_a_graph]
 
@@ -191,6 +212,8 @@ def main() -> None:
     results["one row"] = eager(average, data(1), steps=1)
     results["batches of 7"] = eager(average, data().unbatch().batch(7).repeat(), steps=4)
     results["from a function"] = from_a_function(average)
+    results["two batches"] = two_batches(average)
+    results["without targets"] = without_targets(average)
     results["nested function"] = nested_function()
     numbers = plain_numbers()
     with open(os.path.join(sys.argv[1], f"{NAME}.json"), "w", encoding="utf-8") as file:

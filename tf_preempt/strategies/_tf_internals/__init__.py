@@ -26,6 +26,7 @@ from tf_preempt.strategies._tf_internals.autograph import (
 )
 from tf_preempt.strategies._tf_internals.branches import (
     synchronize_in_branches,
+    synchronizing_in_branches,
 )
 from tf_preempt.strategies._tf_internals.checkpoints import (
     manager_settings,
@@ -42,7 +43,7 @@ from tf_preempt.strategies._tf_internals.coordination import (
 )
 from tf_preempt.strategies._tf_internals.counted import (
     counted_types,
-    counted_value,
+    counted_values,
     rows_of,
     rows_per_replica,
     spec_with_total,
@@ -88,6 +89,7 @@ from tf_preempt.strategies._tf_internals.variables import (
 
 __all__ = [
     "synchronize_in_branches",
+    "synchronizing_in_branches",
     "let_errors_through",
     "manager_settings",
     "compiled_by_xla",
@@ -97,7 +99,7 @@ __all__ = [
     "coordination_get",
     "coordination_set",
     "counted_types",
-    "counted_value",
+    "counted_values",
     "rows_of",
     "rows_per_replica",
     "spec_with_total",

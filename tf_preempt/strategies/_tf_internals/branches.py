@@ -8,15 +8,19 @@ one in every ``gradient_accumulation_steps``, and one in every ``ema_overwrite_f
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
 
 from tf_preempt.strategies._tf_internals.access import attribute
 
+_ALLOWED = "_tf_preempt_branches_allowed"
+
 
 def synchronize_in_branches(strategy: Any) -> None:
-    """Lets replica functions of one strategy synchronize in branches; call it right after the construction.
+    """Prepares a strategy for `synchronizing_in_branches`; call it right after the construction.
 
     Args:
         strategy: a mirrored strategy.
@@ -26,7 +30,24 @@ def synchronize_in_branches(strategy: Any) -> None:
     """
     extended = strategy.extended
     merges = attribute(extended, "_use_merge_call", "StrategyExtended")
-    extended._use_merge_call = lambda: bool(merges()) and not _in_a_branch()
+    extended._use_merge_call = lambda: (
+        bool(merges()) and not (vars(extended).get(_ALLOWED) and _in_a_branch())
+    )
+
+
+@contextlib.contextmanager
+def synchronizing_in_branches(strategy: Any, allowed: bool) -> Iterator[None]:
+    """While this lasts, replica functions of `strategy` may synchronize in branches, if `allowed`.
+
+    Replicas that take different branches would wait for each other for ever; TensorFlow's error is better.
+    Keras's steps take them alike.
+    """
+    attributes = vars(strategy.extended)
+    before, attributes[_ALLOWED] = attributes.get(_ALLOWED), allowed
+    try:
+        yield
+    finally:
+        attributes[_ALLOWED] = before
 
 
 def _in_a_branch() -> bool:

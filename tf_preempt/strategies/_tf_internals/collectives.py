@@ -24,7 +24,9 @@ from tf_preempt.strategies._tf_internals.access import attribute, private_module
 _FIRST_KEY = 2**30
 
 _GROUPS_PER_STRATEGY = 1000  # a strategy takes two or three
-_bases = itertools.count(_GROUPS_PER_STRATEGY, _GROUPS_PER_STRATEGY)
+# Two counters: strategies of one process, which a worker may make alone, must not shift those of the cluster.
+_of_cluster = itertools.count(_GROUPS_PER_STRATEGY, _GROUPS_PER_STRATEGY)
+_of_process = itertools.count(10**9, _GROUPS_PER_STRATEGY)
 
 
 def give_own_groups(strategy: Any) -> None:
@@ -37,7 +39,8 @@ def give_own_groups(strategy: Any) -> None:
         InternalsChangedError: TensorFlow's private names have changed.
     """
     attribute(type(strategy), "_collective_key_base", type(strategy).__name__)
-    strategy._collective_key_base = next(_bases)
+    in_cluster = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+    strategy._collective_key_base = next(_of_cluster if in_cluster else _of_process)
 
 
 def count_instances_in_graph(strategy: Any) -> None:

@@ -88,7 +88,7 @@ def with_total(batch: Any, total: tf.Tensor) -> Any:
     """
     counted, _ = counted_types()
     leaves = tf.nest.flatten(batch)
-    first = next((index for index, leaf in enumerate(leaves) if _is_per_replica(leaf)), None)
+    first = next((index for index, leaf in enumerate(leaves) if has_rows(leaf)), None)
     if first is None:
         return batch
     leaves[first] = counted(leaves[first].values, total)
@@ -104,7 +104,9 @@ def spec_with_total(spec: Any) -> Any:
     plain = attribute(private_module("tensorflow.python.distribute.values"), "PerReplicaSpec", "values")
     _, counted = counted_types()
     leaves = tf.nest.flatten(spec)
-    first = next((index for index, leaf in enumerate(leaves) if isinstance(leaf, plain)), None)
+    first = next(
+        (index for index, leaf in enumerate(leaves) if isinstance(leaf, plain) and _rows_spec(leaf)), None
+    )
     if first is None:
         return spec
     leaves[first] = counted(*leaves[first]._component_specs)
@@ -112,14 +114,15 @@ def spec_with_total(spec: Any) -> Any:
 
 
 @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
-def counted_value(arguments: Any) -> Any | None:
-    """The first counted value in a nest of arguments; None if there is none.
+def counted_values(arguments: Any) -> list[Any]:
+    """The counted values in a nest of arguments, one for each batch.
 
     Raises:
         InternalsChangedError: TensorFlow's private names have changed.
     """
     counted, _ = counted_types()
-    return next((leaf for leaf in tf.nest.flatten(arguments) if isinstance(leaf, counted)), None)
+    found: list[Any] = [leaf for leaf in tf.nest.flatten(arguments) if isinstance(leaf, counted)]
+    return list({id(leaf.total): leaf for leaf in found}.values())
 
 
 def rows_of(value: Any) -> tf.Tensor:
@@ -135,9 +138,34 @@ def rows_of(value: Any) -> tf.Tensor:
     return tf.shape(value, out_type=tf.int64)[0]
 
 
-def _is_per_replica(leaf: Any) -> bool:
+def has_rows(leaf: Any) -> bool:
+    """Says whether a value of a batch is a per-replica one of tensors with a first axis; None is not."""
     module = private_module("tensorflow.python.distribute.values")
-    return isinstance(leaf, attribute(module, "PerReplica", "values"))
+    if not isinstance(leaf, attribute(module, "PerReplica", "values")):
+        return False
+    shape = getattr(leaf.values[0], "shape", None)
+    return shape is not None and shape.rank != 0
+
+
+def _rows_spec(spec: Any) -> Any | None:
+    """One replica's type specification of a per-replica value with rows; else None."""
+    one = spec._component_specs[0]
+    shape = getattr(one, "shape", None)
+    return one if shape is not None and shape.rank != 0 else None
+
+
+def first_rows_spec(spec: Any) -> Any | None:
+    """One replica's type specification of the first value of a batch that has rows; None if none has.
+
+    Args:
+        spec: of a batch; a nest of specifications of per-replica values.
+
+    Raises:
+        InternalsChangedError: TensorFlow's private names have changed.
+    """
+    plain = attribute(private_module("tensorflow.python.distribute.values"), "PerReplicaSpec", "values")
+    found = (_rows_spec(leaf) for leaf in tf.nest.flatten(spec) if isinstance(leaf, plain))
+    return next((one for one in found if one is not None), None)
 
 
 @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]

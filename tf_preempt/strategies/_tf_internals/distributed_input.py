@@ -15,7 +15,13 @@ from typing import Any
 import tensorflow as tf
 
 from tf_preempt.strategies._tf_internals.access import attribute, private_module
-from tf_preempt.strategies._tf_internals.counted import rows_of, spec_with_total, with_total
+from tf_preempt.strategies._tf_internals.counted import (
+    first_rows_spec,
+    has_rows,
+    rows_of,
+    spec_with_total,
+    with_total,
+)
 from tf_preempt.strategies.refusals import RefuseTransformations
 
 # One object, always the same: type specifications compare options by identity, and another object would mean
@@ -114,7 +120,7 @@ def _classes() -> SimpleNamespace:
             "_SingleWorkerOwnedDatasetIterator",
             "_create_iterators_per_worker",
             "_create_per_replica",
-            "_get_value_or_dummy",
+            "_dummy_tensor_fn",
             "_is_statically_shaped",
         )
     }
@@ -187,12 +193,22 @@ def _classes() -> SimpleNamespace:
                 with tf.device(worker):
                     optionals.append(iterator.get_next_as_optional_list())
             here = [tf.cast(one.has_value(), tf.int64) for of_worker in optionals for one in of_worker]
-            values = base.get_value_or_dummy(self._input_workers, optionals, produce_dummy=True)
+            values = self._values_or_dummies(optionals)
             if self._replica_order is not None:
                 values = self._reorder_replicas(values)
             batch = base.create_per_replica(values, self._strategy)
             totals = _sum_over_workers(self._strategy, _rows_here(batch), tf.add_n(here))
             return batch, totals[1], totals[0]
+
+        def _values_or_dummies(self, optionals: list[list[Any]]) -> list[Any]:
+            """For each replica its value, or one without rows; parts that are None stay None."""
+            values = []
+            for index, worker in enumerate(self._input_workers.worker_devices):
+                devices = self._input_workers.compute_devices_for_worker(index)
+                for device, optional in zip(devices, optionals[index], strict=True):
+                    with tf.device(worker), tf.device(device):
+                        values.append(_value_or_dummy(optional, base.dummy_tensor_fn))
+            return values
 
         @property
         def element_spec(self) -> Any:
@@ -334,6 +350,24 @@ def _classes() -> SimpleNamespace:
     return SimpleNamespace(Dataset=Dataset, FromFunction=FromFunction)
 
 
+def _value_or_dummy(optional: Any, make_dummy: Callable[[Any], Any]) -> Any:
+    structure = optional.element_spec
+    specs = tf.nest.flatten(structure)
+    given = [index for index, spec in enumerate(specs) if hasattr(spec, "shape")]  # that of None has none
+
+    def value() -> list[Any]:
+        leaves = tf.nest.flatten(optional.get_value())
+        return [leaves[index] for index in given]
+
+    def dummy() -> list[Any]:
+        return [make_dummy(specs[index]) for index in given]
+
+    leaves: list[Any] = [None] * len(specs)
+    for index, leaf in zip(given, tf.cond(optional.has_value(), value, dummy), strict=True):
+        leaves[index] = leaf
+    return tf.nest.pack_sequence_as(structure, leaves)
+
+
 def _counts(owner: Any) -> bool:
     """Whether the rows of a distributed data set's batches are counted: the same answer on all workers.
 
@@ -341,11 +375,10 @@ def _counts(owner: Any) -> bool:
     """
     if owner._strategy.extended._num_replicas_in_sync == 1:
         return False
-    first = tf.nest.flatten(owner._element_spec)[0]
-    per_replica = getattr(first, "_value_specs", None)
-    if not per_replica or getattr(per_replica[0].shape, "rank", None) == 0:
-        return False  # scalars, which only a data set from a function can hold, are no rows
-    shape = per_replica[0].shape
+    rows = first_rows_spec(owner._element_spec)
+    if rows is None:  # scalars, which only a data set from a function can hold, are no rows
+        return False
+    shape = rows.shape
     return owner._enable_get_next_as_optional or shape.rank is None or shape[0] is None
 
 
@@ -367,7 +400,7 @@ def _check_cross_replica(strategy: Any) -> None:
 
 def _rows_here(batch: Any) -> tf.Tensor:
     """Rows of the replicas that this process feeds."""
-    first = tf.nest.flatten(batch)[0]
+    first = next(leaf for leaf in tf.nest.flatten(batch) if has_rows(leaf))
     return tf.add_n([rows_of(value) for value in first.values])
 
 

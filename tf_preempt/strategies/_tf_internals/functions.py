@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_preempt import errors
 from tf_preempt.strategies._tf_internals.access import attribute
 
 
@@ -15,21 +16,23 @@ def is_tf_function(fn: Any) -> bool:
     return isinstance(fn, tf.types.experimental.PolymorphicFunction)
 
 
-def rewrapped_tf_function(fn: Any, wrap: Callable[[Any], Callable[..., Any]]) -> Any | None:
+def rewrapped_tf_function(fn: Any, wrap: Callable[[Any], Callable[..., Any]]) -> Any:
     """A ``tf.function`` of ``wrap(python_function)`` that is compiled like `fn`.
 
     Args:
         fn: made by ``tf.function``.
-        wrap: given the Python function, gives one that may take other arguments.
-
-    Returns:
-        None if `fn` has an input signature, which other arguments would not meet.
+        wrap: given the Python function, gives one with other arguments.
 
     Raises:
+        ConfigError: `fn` has an input signature, which other arguments would not meet.
         InternalsChangedError: TensorFlow's private names have changed.
     """
     if attribute(fn, "input_signature", "Function") is not None:
-        return None
+        raise errors.ConfigError(
+            f"strategy.run was given {fn.python_function.__qualname__!r}, a tf.function with an "
+            "input_signature: expected none, for TensorFlow gives it the values of all replicas together.",
+            hint="leave the input_signature out, or put it on a tf.function that calls strategy.run.",
+        )
     return tf.function(
         wrap(fn.python_function),
         autograph=attribute(fn, "_autograph", "Function"),
