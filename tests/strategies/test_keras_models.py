@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tf_preempt.strategies import MirroredStrategy, keras_models
-from tf_preempt.strategies.keras_models import limits_of, prepare_model, made_outside
+from tf_preempt.strategies.keras_models import limits_of, made_outside, prepare_model
 
 
 @pytest.fixture(autouse=True)
