@@ -82,6 +82,17 @@ def test_a_class_that_looks_for_overflow_itself_is_left_alone() -> None:
         assert ("check_finite" in vars(model.optimizer)) is changed
 
 
+@pytest.mark.parametrize(("loss", "named"), [("mse", 0), ({"a": "mse", "b": "mae"}, 1)])
+def test_losses_of_single_outputs_are_named_where_batches_are_uneven(loss: Any, named: int) -> None:
+    inputs = keras.Input((7,))
+    outputs = {"a": keras.layers.Dense(1)(inputs), "b": keras.layers.Dense(1)(inputs)}
+    model = keras.Model(inputs, outputs)
+    model.compile("sgd", loss)
+    found = list(keras_models.uneven_limits_of(model))
+    assert len(found) == named
+    assert all("HINT: give each output a metric" in message for message in found)
+
+
 def test_one_replica_needs_nothing() -> None:
     model = keras.Sequential([keras.Input((7,)), keras.layers.Dense(1)])
     model.compile(keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD()), "mse")

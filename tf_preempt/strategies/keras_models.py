@@ -34,12 +34,13 @@ _MASKS_HINT = (
 _prepared: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 
-def prepare_model(fn: Callable[..., Any], replicas: int) -> bool:
+def prepare_model(fn: Callable[..., Any], replicas: int, *, uneven: bool = False) -> bool:
     """Prepares a Keras model for several replicas, and warns once of what cannot be made exact.
 
     Args:
         fn: a replica function; Keras gives ``train_step`` and ``test_step`` of the model.
         replicas: how many train together.
+        uneven: whether replicas may have different numbers of rows.
 
     Returns:
         Whether `fn` is a step of a Keras model.
@@ -48,12 +49,13 @@ def prepare_model(fn: Callable[..., Any], replicas: int) -> bool:
     model = getattr(fn, "__self__", None)
     if replicas == 1 or keras is None or not isinstance(model, keras.Model):
         return False
-    compiled = (id(getattr(model, "optimizer", None)), id(getattr(model, "loss", None)))
+    compiled = (id(getattr(model, "optimizer", None)), id(getattr(model, "loss", None)), uneven)
     if _prepared.get(model) == compiled:
         return True
     _prepared[model] = compiled
     _agree_on_overflow(model, keras.optimizers.LossScaleOptimizer)
-    for message in (*limits_of(model), *made_outside(model)):
+    messages = [*limits_of(model), *made_outside(model), *(uneven_limits_of(model) if uneven else ())]
+    for message in messages:
         if message not in _said:
             _said.add(message)
             _log.warning(message)
@@ -96,6 +98,20 @@ def limits_of(model: Any) -> Iterator[str]:
             "a loss has reduction='mean_with_sample_weight': each replica divides by the sum of its own "
             "weights, so that rows on a replica with smaller weights count more than in one process.\n"
             f"HINT: {_WEIGHTS_HINT}"
+        )
+
+
+def uneven_limits_of(model: Any) -> Iterator[str]:
+    """What is not weighted by rows where replicas have different numbers of them, with the cure.
+
+    Args:
+        model: a compiled ``keras.Model``.
+    """
+    if len(tf.nest.flatten(model.loss)) > 1:
+        yield (
+            "the logs hold a loss for each output, and Keras counts each replica's part of a smaller last "
+            "batch in them like a whole one; the loss of the whole model is exact.\nHINT: give each output a "
+            "metric instead (compile's metrics), which counts rows, or drop the remainder."
         )
 
 

@@ -71,8 +71,8 @@ class PartialBatchMixin:
         plain_run = super().run  # type: ignore[misc]
         replicas = super().num_replicas_in_sync  # type: ignore[misc]
         _refuse_xla_on_cpus(self, replicas)
-        is_keras = keras_models.prepare_model(fn, replicas)
         batches = _tf_internals.counted_values((args, kwargs))
+        is_keras = keras_models.prepare_model(fn, replicas, uneven=bool(batches))
         with _tf_internals.synchronizing_in_branches(self, is_keras):
             if len(batches) != 1 or not isinstance(args, list | tuple):
                 if len(batches) > 1:

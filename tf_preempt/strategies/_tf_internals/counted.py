@@ -60,8 +60,10 @@ def counted_types() -> tuple[type, type]:
         def is_subtype_of(self, other: Any) -> bool:
             """Whoever asks for per-replica values may be given counted ones."""
             if type(other) is per_replica_spec:
-                _warn_that_total_is_lost()
-                return bool(per_replica_spec(*super()._component_specs).is_subtype_of(other))
+                fits = bool(per_replica_spec(*super()._component_specs).is_subtype_of(other))
+                if fits:
+                    _warn_that_total_is_lost()
+                return fits
             return bool(super().is_subtype_of(other))
 
     return CountedPerReplica, CountedPerReplicaSpec

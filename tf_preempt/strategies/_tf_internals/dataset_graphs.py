@@ -7,11 +7,14 @@ from typing import Any
 import tensorflow as tf
 
 from tf_preempt.strategies._tf_internals.access import attribute, private_module
-from tf_preempt.strategies._tf_internals.datasets import dataset_file_names, walk_dataset
+from tf_preempt.strategies._tf_internals.datasets import dataset_file_names, dataset_inputs, walk_dataset
 
 # tf.data.experimental.ExternalStatePolicy.IGNORE as the number that the op takes: the graph is used in this
 # process, where generators and Python functions are alive.
 _IGNORE_EXTERNAL_STATE = 1
+
+# So many steps TensorFlow writes as a graph, and looks at, in about a second.
+MOST_STEPS = 2**15
 
 # The dtype of a tensor that is a handle, in place of the values that it stands for.
 _HANDLES = (tf.resource, tf.variant)
@@ -164,6 +167,9 @@ def dataset_tree(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
 
     In depth-first order, consumers before what they read.
 
+    Args:
+        dataset: with at most `MOST_STEPS` of `steps_in_graph`, for the list is as long as that.
+
     Raises:
         InternalsChangedError: TensorFlow's private names have changed.
     """
@@ -171,10 +177,33 @@ def dataset_tree(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
     while waiting:
         one = waiting.pop()
         found.append(one)
-        names = dataset_file_names(one)
-        inputs = list(attribute(one, "_inputs", "Dataset")()) or ([] if names is None else [names])
-        waiting += reversed(inputs)
+        waiting += reversed(_read_by(one))
     return found
+
+
+def _read_by(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
+    names = dataset_file_names(dataset)
+    return dataset_inputs(dataset) or ([] if names is None else [names])
+
+
+def steps_in_graph(dataset: tf.data.Dataset) -> int:
+    """How many data sets the graph of `dataset` has: each one as often as it is read.
+
+    That doubles with each zip of a data set with itself; it is counted in the time that the steps take.
+
+    Raises:
+        InternalsChangedError: TensorFlow's private names have changed.
+    """
+    steps: dict[tf.data.Dataset, int] = {}
+    waiting = [dataset]
+    while waiting:
+        inputs = _read_by(waiting[-1])
+        unknown = [one for one in inputs if one not in steps]
+        if unknown:
+            waiting += unknown
+        else:
+            steps[waiting.pop()] = 1 + sum(steps[one] for one in inputs)
+    return steps[dataset]
 
 
 def computed_batch_size(dataset: tf.data.Dataset) -> int | None:

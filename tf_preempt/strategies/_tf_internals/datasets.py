@@ -61,6 +61,12 @@ def dataset_file_names(dataset: tf.data.Dataset) -> tf.data.Dataset | None:
     return names if isinstance(names, tf.data.Dataset) else None
 
 
+def is_shard_hint(dataset: tf.data.Dataset) -> bool:
+    """Says whether this very data set is ``shard(SHARD_HINT, SHARD_HINT)``."""
+    shards = getattr(dataset, "_num_shards", None)
+    return isinstance(shards, tf.Tensor) and int(shards) == tf.data.experimental.SHARD_HINT
+
+
 def reshuffles(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
     """The shuffles of a pipeline that order each iteration anew; not those that its functions build.
 

@@ -33,6 +33,34 @@ def has_unseeded_shuffle(dataset: tf.data.Dataset) -> bool:
     return _own_seeds(dataset) == [(0, 0)]
 
 
+def is_unordered(dataset: tf.data.Dataset) -> bool:
+    """Says whether this very data set was told with ``deterministic=False`` to give first what is ready.
+
+    Or a step of a data set that its functions build.  A parallel ``interleave`` does not say: `hides_order`.
+
+    Raises:
+        InternalsChangedError: TensorFlow's private names have changed.
+    """
+    if getattr(dataset, "_deterministic", None) == "false":
+        return True
+    return any(is_free(op.type, op.node_def.attr) for op in dataset_function_ops(dataset))
+
+
+def hides_order(dataset: tf.data.Dataset) -> bool:
+    """Says whether this very data set works in parallel, and only its graph knows how it was told to."""
+    return hasattr(dataset, "_num_parallel_calls") and not hasattr(dataset, "_deterministic")
+
+
+def is_free(op: str, attributes: Any) -> bool:
+    """Says whether an op is a data set that was told with ``deterministic=False`` to give what is ready.
+
+    Args:
+        op: its type.
+        attributes: by name, as in a ``NodeDef``.
+    """
+    return "Dataset" in op and "deterministic" in attributes and attributes["deterministic"].s == b"false"
+
+
 def given_seeds(dataset: tf.data.Dataset) -> list[tuple[int, int]]:
     """The seeds with which this very data set, or ``tf.random.shuffle`` in its functions, orders elements.
 
@@ -45,7 +73,7 @@ def given_seeds(dataset: tf.data.Dataset) -> list[tuple[int, int]]:
 
 
 def _own_seeds(dataset: tf.data.Dataset) -> list[tuple[int, int]]:
-    first, second = (getattr(dataset, name, None) for name in ("_seed", "_seed2"))
+    first, second = getattr(dataset, "_seed", None), getattr(dataset, "_seed2", None)
     if isinstance(first, tf.Tensor) and isinstance(second, tf.Tensor):
         return [(int(first), int(second))]
     return []

@@ -23,6 +23,8 @@ class ShardingExplanation:
         batch_size: rows of a whole batch, over all replicas; None if unknown.
         batches: how many batches an epoch has before they are divided; None if unknown or endless.
         agreed_seed: an order that nobody gave a seed gets one that all workers share.
+        repeated: with that seed, what functions of the data set order or choose by chance (a ``filter``, a
+            shuffle that ``interleave`` builds) is the same in every epoch.
         fixed_order: ``deterministic=False``, of a step or of the options, is undone, so that all workers see
             one order.
         hint: how the workers could do less in vain; None if they do nothing in vain.
@@ -38,6 +40,7 @@ class ShardingExplanation:
     batch_size: int | None = None
     batches: int | None = None
     agreed_seed: bool = False
+    repeated: bool = False
     fixed_order: bool = False
     hint: str | None = None
     warnings: tuple[str, ...] = ()
@@ -56,6 +59,8 @@ class ShardingExplanation:
         text = f"policy {self.policy.name}{asked}: {self.reason}"
         if self.agreed_seed:
             text += " Its shuffle has no seed: all workers use one that worker 0 drew."
+        if self.repeated:
+            text += " With it, what its functions choose or order by chance is the same in every epoch."
         if self.fixed_order:
             text += " deterministic=False is undone: all workers must see one order."
         return text

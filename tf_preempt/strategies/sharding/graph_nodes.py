@@ -7,6 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_preempt.strategies._tf_internals.orders import is_free
+
 # By op, which inputs are the two seeds.
 SEED_INPUTS: Mapping[str, tuple[int, int]] = {
     "ShuffleDataset": (2, 3),
@@ -24,16 +26,25 @@ _GENERATOR_INPUT: Mapping[str, int] = {
     "RandomDatasetV2": 2,
 }
 
+# The largest node that is copied whole where arrays are left out; constants that are seeds are far smaller.
+_SMALL_NODE_BYTES = 1024
+
 Seeds = tuple[int, int]
 
 
 def dataset_nodes(graph: Any) -> list[Any]:
-    """The nodes that are data sets, each as often as it is read, in depth-first order, consumers first."""
+    """The nodes that are data sets, in depth-first order, consumers first.
+
+    TensorFlow writes a data set that is read twice as two nodes.
+    """
     by_name = {node.name: node for node in graph.node}
     waiting = [by_name[node_name(node.input[0])] for node in graph.node if node.op == "_Retval"]
-    found = []
+    found, seen = [], set()
     while waiting:
         node = waiting.pop()
+        if node.name in seen:
+            continue
+        seen.add(node.name)
         if _is_dataset(node):
             found.append(node)
         waiting += [by_name[node_name(name)] for name in reversed(node.input) if name[0] != "^"]
@@ -139,12 +150,13 @@ def give_in_order(graph: Any) -> None:
     """Lets parallel steps that were told to give elements as they are ready keep the order instead."""
     for nodes in (graph.node, *(function.node_def for function in graph.library.function)):
         for node in nodes:
-            if (
-                "Dataset" in node.op
-                and "deterministic" in node.attr
-                and node.attr["deterministic"].s == b"false"
-            ):
+            if is_free(node.op, node.attr):
                 node.attr["deterministic"].s = b"true"
+
+
+def gives_in_any_order(graph: Any) -> bool:
+    """Says whether a step of a data set, outside its functions, was told to give first what is ready."""
+    return any(is_free(node.op, node.attr) for node in graph.node)
 
 
 def random_shuffles(function: Any) -> list[Any]:
@@ -162,3 +174,26 @@ def copy_of(message: Any) -> Any:
     copy = type(message)()
     copy.CopyFrom(message)
     return copy
+
+
+def without_arrays(graph: Any) -> Any:
+    """A copy of a graph to look at, in which large constants have no value.
+
+    Args:
+        graph: a ``GraphDef``; of any size, for arrays are not copied.
+    """
+    light = type(graph)()
+    _copy_without_arrays(graph.node, light.node)
+    for function in graph.library.function:
+        copied = light.library.function.add()
+        copied.signature.CopyFrom(function.signature)
+        _copy_without_arrays(function.node_def, copied.node_def)
+    return light
+
+
+def _copy_without_arrays(nodes: Any, to: Any) -> None:
+    for node in nodes:
+        if node.op == "Const" and node.ByteSize() > _SMALL_NODE_BYTES:
+            to.add(name=node.name, op="Placeholder")
+        else:
+            to.add().CopyFrom(node)

@@ -32,7 +32,7 @@ class Seeded:
 
 
 def unseeded_nodes(graph: Any) -> list[Any]:
-    """Shuffles and random sources without a seed, outside functions, each as often as it is read."""
+    """Shuffles and random sources without a seed, outside functions, in the order of `dataset_nodes`."""
     among = graph_nodes.constants(graph.node)
     return [node for node in graph_nodes.dataset_nodes(graph) if graph_nodes.is_unseeded(node, among)]
 
@@ -56,6 +56,17 @@ def seed_everything(
     for number, function in enumerate(graph_nodes.functions_in_order(graph)):
         repeated += _fix(graph, function, (of_functions[0], of_functions[1] + number))
     return Seeded(anew=anew, repeated=repeated)
+
+
+def repeating(graph: Any) -> int:
+    """How many orders `seed_everything` would make the same in each iteration; `graph` stays as it is.
+
+    Args:
+        graph: a ``GraphDef`` that builds a data set.
+    """
+    light = graph_nodes.without_arrays(graph)
+    any_seeds = (1, 1)
+    return seed_everything(light, [any_seeds] * len(unseeded_nodes(light)), any_seeds).repeated
 
 
 def _fix(graph: Any, function: Any, seeds: graph_nodes.Seeds) -> int:

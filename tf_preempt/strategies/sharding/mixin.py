@@ -1,7 +1,8 @@
 """How a data set is divided over workers: looked up, agreed on, said, and put into effect.
 
 Each worker looks at its own data set (`shard_facts`), all tell all (`exchange`), and all come to the same
-decision or the same error (`shard_plan`).  TensorFlow divides the data; it is told a policy that works.
+decision or the same error (`shard_plan`).  Whatever goes wrong before they have spoken is told, not raised: a
+worker that left alone would let the others wait.  TensorFlow divides the data by a policy that works.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tf_preempt.strategies.sharding.exchange import exchange_texts, worker_count
 from tf_preempt.strategies.sharding.explanation import ShardingExplanation
 from tf_preempt.strategies.sharding.one_order import Reordering
 from tf_preempt.strategies.sharding.shard_facts import Policy, SourceFacts, refusal, source_facts
-from tf_preempt.strategies.sharding.shard_plan import plan_shards
+from tf_preempt.strategies.sharding.shard_plan import needs_rebuilding, plan_shards
 
 _log = logging.getLogger("tf_preempt")
 
@@ -47,7 +48,8 @@ def prepare(strategy: Any, dataset: tf.data.Dataset) -> tf.data.Dataset:
 
     Raises:
         ConfigError: the elements are no batches or cannot be divided; policy FILE was asked for, and the
-            files do not suffice; or the workers' data sets differ.  The same on all workers.
+            files do not suffice; looking at the data set of a worker fails, as where its data set of names of
+            files does; or the workers' data sets differ.  The same on all workers.
         InternalsChangedError: TensorFlow's private names have changed.
     """
     if strategy.num_replicas_in_sync == 1:
@@ -56,15 +58,15 @@ def prepare(strategy: Any, dataset: tf.data.Dataset) -> tf.data.Dataset:
     if workers == 1:
         check_divisible(dataset.element_spec)
         return dataset
-    facts, reordering = _look(dataset, workers)
-    message = f"{secrets.randbits(62) + 1} {facts.to_json()}"
+    look = _look(dataset, workers)
+    message = f"{secrets.randbits(62) + 1} {look.facts.to_json()}"
     texts, me = exchange_texts(strategy, message)
     draw, rows = _parsed(texts)
-    explanation = plan_shards(rows)
+    explanation = _planned(rows, look.error)
     if me == _CHIEF:
         _say(dataset, explanation)
-    if reordering is not None and (explanation.agreed_seed or explanation.fixed_order):
-        dataset = reordering.apply(draw)
+    if look.reordering is not None and needs_rebuilding(rows, explanation):
+        dataset = look.reordering.apply(draw)
     return _with_policy(dataset, explanation)
 
 
@@ -76,15 +78,15 @@ def explain(strategy: Any, dataset: tf.data.Dataset) -> ShardingExplanation:
         dataset: as the user built it.
 
     Raises:
-        ConfigError: the elements are no batches or cannot be divided; or policy FILE was asked for, and the
-            files do not suffice.
+        ConfigError: the elements are no batches or cannot be divided; policy FILE was asked for, and the
+            files do not suffice; or looking at the data set fails.
         InternalsChangedError: TensorFlow's private names have changed.
     """
     workers = worker_count(strategy)
     if strategy.num_replicas_in_sync > 1:
         check_divisible(dataset.element_spec)
-    facts, _ = _look(dataset, workers)
-    return plan_shards([facts] * workers)
+    look = _look(dataset, workers)
+    return _planned([look.facts] * workers, look.error)
 
 
 class ShardingMixin:
@@ -105,7 +107,8 @@ class ShardingMixin:
 
         Raises:
             ConfigError: what is given is no ``tf.data.Dataset``, its elements are no batches or cannot be
-                divided, or policy FILE was asked for, and the files do not suffice.
+                divided, policy FILE was asked for, and the files do not suffice, or looking at the data set
+                fails.
             InternalsChangedError: TensorFlow's private names have changed.
         """
         if not isinstance(dataset, tf.data.Dataset):
@@ -117,17 +120,36 @@ class ShardingMixin:
         return explain(self, dataset)
 
 
-def _look(dataset: tf.data.Dataset, workers: int) -> tuple[SourceFacts, Reordering | None]:
-    """What this worker knows, and how its data set gets an order that all share, if it has none."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Look:
+    """What this worker knows; how its data set gets an order that all share, if it has none; what failed."""
+
+    facts: SourceFacts
+    reordering: Reordering | None = None
+    error: Exception | None = None
+
+
+def _look(dataset: tf.data.Dataset, workers: int) -> _Look:
     try:
         check_divisible(dataset.element_spec)
-    except errors.ConfigError as error:  # for all workers, which raise it together
-        return refusal(dataset, error), None
-    facts = source_facts(dataset, workers)
-    if not _needs_one_order(facts, workers):
-        return facts, None
-    reordering = Reordering(dataset)
-    return dataclasses.replace(facts, obstacle=reordering.obstacle), reordering
+        facts = source_facts(dataset, workers)
+        if not _needs_one_order(facts, workers):
+            return _Look(facts=facts)
+        reordering = Reordering(dataset)
+    except Exception as error:  # noqa: BLE001 - for all workers, which raise it together
+        return _Look(facts=refusal(error), error=error)
+    facts = dataclasses.replace(facts, obstacle=reordering.obstacle, repeated=reordering.repeated)
+    return _Look(facts=facts, reordering=reordering)
+
+
+def _planned(rows: list[SourceFacts], mine: Exception | None) -> ShardingExplanation:
+    """The plan of all workers, or their error, which has this worker's own one, if any, as its cause."""
+    try:
+        return plan_shards(rows)
+    except errors.ConfigError as together:
+        if isinstance(mine, errors.InternalsChangedError):
+            raise mine from None
+        raise together from mine
 
 
 def _needs_one_order(facts: SourceFacts, workers: int) -> bool:

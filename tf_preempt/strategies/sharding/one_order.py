@@ -9,7 +9,7 @@ on, and in order.
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -23,12 +23,17 @@ _LARGEST_BYTES = 2**30
 # What a graph holds a copy of, so that a change of the original would no longer be seen.
 _COPIED_STATE = ("VarHandleOp", "MutableHashTable", "MutableDenseHashTable")
 
-# Attribute of a user's data set: what was built from it, so that all its iterators share one row of seeds.
+# Attribute of a user's data set: a `_Rebuilt`, so that all its iterators share one row of seeds.
 _REBUILT = "_tf_preempt_in_agreed_order"
 
 # The seeds of shuffles that two data sets have in common, as take(n) and skip(n) of one shuffled data set do:
 # both must see one order.
 _agreed: weakref.WeakKeyDictionary[Any, tuple[int, int]] = weakref.WeakKeyDictionary()
+
+
+class _Rebuilt(NamedTuple):
+    dataset: tf.data.Dataset
+    repeated: bool
 
 
 class Reordering:
@@ -44,26 +49,36 @@ class Reordering:
     def __init__(self, dataset: tf.data.Dataset) -> None:
         self._dataset = dataset
         self._graph: Any = None
-        self.obstacle: str | None = None
+        before: _Rebuilt | None = getattr(dataset, _REBUILT, None)
+        self.obstacle: str | None = self._look() if before is None else None
         """Why it cannot be built again; None if it can."""
-        if getattr(dataset, _REBUILT, None) is None:
-            self._look()
+        self.repeated = before.repeated if before is not None else self._repeats()
+        """Whether what its functions do by chance will be the same in each iteration."""
 
-    def _look(self) -> None:
+    def _look(self) -> str | None:
+        """Says what is in the way, and keeps the graph only if nothing is: it is as large as its arrays."""
         size = dataset_graphs.constant_bytes(self._dataset)
         if size > _LARGEST_BYTES:
-            self.obstacle = f"the data set holds {size / 2**20:.0f} MiB of arrays, too much to build it again"
-            return
+            return f"the data set holds {size / 2**20:.0f} MiB of arrays, too much to build it again"
+        steps = dataset_graphs.steps_in_graph(self._dataset)
+        if steps > dataset_graphs.MOST_STEPS:
+            return f"the data set has {steps} steps, counted as often as they are read, too many"
         try:
-            self._graph = dataset_graphs.dataset_graph(self._dataset)
+            graph = dataset_graphs.dataset_graph(self._dataset)
         except tf.errors.OpError as error:
-            self.obstacle = f"TensorFlow cannot write the data set as a graph ({error.message[:200]})"
-            return
-        if any(node.op.startswith(_COPIED_STATE) for node in self._graph.node):
-            self.obstacle = "its functions use a variable or a table that may change"
+            return f"TensorFlow cannot write the data set as a graph ({error.message[:200]})"
+        if any(node.op.startswith(_COPIED_STATE) for node in graph.node):
+            return "its functions use a variable or a table that may change"
+        self._graph = graph
+        return None
+
+    def _repeats(self) -> bool:
+        return self._graph is not None and graph_seeds.repeating(self._graph) > 0
 
     def apply(self, draw: int) -> tf.data.Dataset:
         """The data set in the agreed order; the same one each time it is asked for.
+
+        To be called only where no worker has an `obstacle`.
 
         Args:
             draw: a positive number, the same on all workers.
@@ -73,10 +88,11 @@ class Reordering:
             InternalsChangedError: TensorFlow's private names have changed.
         """
         if getattr(self._dataset, _REBUILT, None) is None:
-            setattr(self._dataset, _REBUILT, self._rebuilt(draw))
+            rebuilt = _Rebuilt(dataset=self._rebuilt(draw), repeated=self.repeated)
+            setattr(self._dataset, _REBUILT, rebuilt)
             self._graph = None
-        found: tf.data.Dataset = getattr(self._dataset, _REBUILT)
-        return found
+        found: _Rebuilt = getattr(self._dataset, _REBUILT)
+        return found.dataset
 
     def _rebuilt(self, draw: int) -> tf.data.Dataset:
         graph_seeds.seed_everything(self._graph, self._seeds_of_nodes(draw), (draw, 1))

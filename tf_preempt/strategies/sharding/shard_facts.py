@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import zlib
 from typing import Any
 
 import tensorflow as tf
 
 from tf_preempt import errors
 from tf_preempt.strategies import _tf_internals
-from tf_preempt.strategies._tf_internals import dataset_graphs, orders
-from tf_preempt.strategies.sharding import shard_graph
+from tf_preempt.strategies._tf_internals import dataset_graphs, datasets, orders
+from tf_preempt.strategies.sharding import graph_nodes, shard_graph
+from tf_preempt.strategies.sharding.exchange import shortened
 
 Policy = tf.data.experimental.AutoShardPolicy
 
@@ -29,8 +29,20 @@ _READER_OPS = (
 # A data set that holds more in arrays, and no reader that Python can see, is not copied to ask TensorFlow.
 _ASK_UP_TO_BYTES = 16 * 2**20
 
-# Of element_spec and error texts, as many characters as are sent to other workers.
-_TEXT_LIMIT = 700
+# Of a data set that holds more no graph is written to learn of the order of its steps.
+_WRITE_UP_TO_BYTES = 2**30
+
+# As much of each text is sent to other workers: all of them, with `_MOST_READERS` numbers, fit into a row.
+_TEXTS = ("seeds", "element_spec", "obstacle", "refused")
+_TEXT_BYTES = 600
+
+# Of an error, which has its cure after it.
+_MESSAGE_BYTES = 400
+_CURE_BYTES = 180
+
+_REFUSAL_HINT = (
+    "see that the data set can be built and run on that worker, where the error has its traceback."
+)
 
 # Of so many readers the numbers of files are sent; of more, the smallest only.
 _MOST_READERS = 64
@@ -50,6 +62,8 @@ class SourceFacts:
         free_order: the options of the data set allow that to all parallel steps.
         obstacle: why the data set cannot be built again with a seed and in order; None if it can, or need
             not.
+        repeated: what its functions choose or order by chance would be the same in every epoch, once that has
+            a seed.
         seeds: those that its shuffles were given, as text.
         batch_size: rows of a whole batch; None if unknown.
         batches: how many; None if unknown or endless.
@@ -64,6 +78,7 @@ class SourceFacts:
     unordered: bool = False
     free_order: bool = False
     obstacle: str | None = None
+    repeated: bool = False
     seeds: str = ""
     batch_size: int | None = None
     batches: int | None = None
@@ -82,8 +97,12 @@ class SourceFacts:
         return min((count for count in self.files or () if count is not None), default=None)
 
     def to_json(self) -> str:
-        """The facts as text for other workers."""
-        return json.dumps(dataclasses.asdict(self) | {"policy": self.policy.name}, ensure_ascii=False)
+        """The facts as text for other workers, with long texts cut to what can be sent."""
+        fields = dataclasses.asdict(self) | {"policy": self.policy.name}
+        for name in _TEXTS:
+            if fields[name] is not None:
+                fields[name] = shortened(fields[name], _TEXT_BYTES)
+        return json.dumps(fields, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str) -> SourceFacts:
@@ -109,6 +128,8 @@ def source_facts(dataset: tf.data.Dataset, workers: int) -> SourceFacts:
         workers: among how many it is to be shared; one or more.
 
     Raises:
+        ConfigError: a data set of file names cannot be run; or policy FILE was asked for, and there are too
+            many steps to tell which files are read.
         InternalsChangedError: TensorFlow's private names have changed.
     """
     nodes = list(_tf_internals.walk_dataset(dataset))
@@ -118,32 +139,35 @@ def source_facts(dataset: tf.data.Dataset, workers: int) -> SourceFacts:
     return SourceFacts(
         policy=policy,
         files=_file_counts(dataset, nodes, workers) if policy in (Policy.AUTO, Policy.FILE) else None,
-        hinted=any(_is_hint(node) for node in nodes),
+        hinted=any(datasets.is_shard_hint(node) for node in nodes),
         unseeded=any(orders.is_unseeded(node) for node in nodes),
-        unordered=any(getattr(node, "_deterministic", None) == "false" for node in nodes),
+        unordered=any(orders.is_unordered(node) for node in nodes) or _hides_any_order(dataset, nodes),
         free_order=options.deterministic is False,
-        seeds=_shortened(", ".join(str(pair) for node in nodes for pair in orders.given_seeds(node))),
+        seeds=", ".join(str(pair) for node in nodes for pair in orders.given_seeds(node)),
         batch_size=batch_size(dataset),
         batches=cardinality if cardinality >= 0 else None,
-        element_spec=_shortened(_spec_text(dataset.element_spec)),
+        element_spec=_spec_text(dataset.element_spec),
     )
 
 
-def refusal(dataset: tf.data.Dataset, error: errors.ConfigError) -> SourceFacts:
-    """The facts of a worker that refuses its data set with `error`."""
-    policy = dataset.options().experimental_distribute.auto_shard_policy
-    return SourceFacts(policy=policy, refused=_shortened(str(error)))
-
-
-def _shortened(text: str) -> str:
-    """Still different for different texts."""
-    return text if len(text) <= _TEXT_LIMIT else f"{text[:_TEXT_LIMIT]}... ({zlib.crc32(text.encode()):08x})"
+def refusal(error: Exception) -> SourceFacts:
+    """The facts of a worker on which looking at the data set ended with `error`; no others matter then."""
+    text = str(error)
+    if not isinstance(error, errors.ConfigError):
+        text = f"looking at the data set raised {type(error).__name__}: {text}"
+    message, _, cure = text.partition("\nHINT: ")
+    message = shortened(message, _MESSAGE_BYTES)
+    cure = shortened(cure or _REFUSAL_HINT, _CURE_BYTES)
+    return SourceFacts(policy=Policy.AUTO, refused=f"{message}\nHINT: {cure}")
 
 
 def _file_counts(
     dataset: tf.data.Dataset, nodes: list[tf.data.Dataset], workers: int
 ) -> tuple[int | None, ...] | None:
     """TensorFlow itself says whether it can shard by files, and which lists of files it would divide."""
+    if not _can_be_written(dataset):
+        _refuse_file_policy(dataset)
+        return None
     too_large = dataset_graphs.constant_bytes(dataset) > _ASK_UP_TO_BYTES
     if too_large and not any(_reads_files(node) for node in nodes):
         return None
@@ -151,21 +175,56 @@ def _file_counts(
         graph = dataset_graphs.sharded_graph(dataset, workers)
     except tf.errors.OpError:
         return None
-    counts = tuple(shard_graph.element_count(graph, one) for one in shard_graph.file_lists(graph))
+    counts = _counted(graph)
     if len(counts) > _MOST_READERS:
         return (min((count for count in counts if count is not None), default=None), None)
     return counts or None
+
+
+def _counted(graph: Any) -> tuple[int | None, ...]:
+    """The names of files are the user's data set, in which anything can fail, and on one worker alone."""
+    try:
+        return tuple(shard_graph.element_count(graph, one) for one in shard_graph.file_lists(graph))
+    except tf.errors.OpError as error:
+        raise errors.ConfigError(
+            "the names of the files that the data set reads cannot be counted, for the data set that gives "
+            f"them fails with {type(error).__name__}: {error.message}",
+            hint="see that the names can be read on every worker, or set auto_shard_policy = DATA, for which "
+            "they are not counted.",
+        ) from error
+
+
+def _hides_any_order(dataset: tf.data.Dataset, nodes: list[tf.data.Dataset]) -> bool:
+    """Python keeps no ``deterministic=False`` of a parallel ``interleave``."""
+    if not any(orders.hides_order(node) for node in nodes) or not _can_be_written(dataset):
+        return False
+    if dataset_graphs.constant_bytes(dataset) > _WRITE_UP_TO_BYTES:
+        return False
+    try:
+        return graph_nodes.gives_in_any_order(dataset_graphs.dataset_graph(dataset))
+    except tf.errors.OpError:
+        return False
+
+
+def _can_be_written(dataset: tf.data.Dataset) -> bool:
+    """TensorFlow writes a data set once for each time it is read, which doubles with each zip of one."""
+    return dataset_graphs.steps_in_graph(dataset) <= dataset_graphs.MOST_STEPS
+
+
+def _refuse_file_policy(dataset: tf.data.Dataset) -> None:
+    if dataset.options().experimental_distribute.auto_shard_policy == Policy.FILE:
+        raise errors.ConfigError(
+            f"auto_shard_policy = FILE: the data set has {dataset_graphs.steps_in_graph(dataset)} steps, "
+            "counted as often as they are read, too many to tell which files they read: expected at most "
+            f"{dataset_graphs.MOST_STEPS}.",
+            hint="zip a data set with itself less often, or set auto_shard_policy = DATA.",
+        )
 
 
 def _reads_files(node: tf.data.Dataset) -> bool:
     if _tf_internals.dataset_file_names(node) is not None:
         return True
     return any(op.type.startswith(_READER_OPS) for op in _tf_internals.dataset_function_ops(node))
-
-
-def _is_hint(node: tf.data.Dataset) -> bool:
-    shards = getattr(node, "_num_shards", None)
-    return isinstance(shards, tf.Tensor) and int(shards) == tf.data.experimental.SHARD_HINT
 
 
 def batch_size(dataset: tf.data.Dataset) -> int | None:
@@ -177,7 +236,7 @@ def batch_size(dataset: tf.data.Dataset) -> int | None:
     rows = {_rows(spec) for spec in tf.nest.flatten(dataset.element_spec)}
     if len(rows) == 1 and None not in rows:
         return rows.pop()
-    return dataset_graphs.computed_batch_size(dataset)
+    return dataset_graphs.computed_batch_size(dataset) if _can_be_written(dataset) else None
 
 
 def _rows(spec: Any) -> int | None:

@@ -28,6 +28,13 @@ _SAME_SEEDS_HINT = (
 )
 _FROM_FUNCTION_HINT = "strategy.distribute_datasets_from_function lets each worker build its own part only"
 _ORDER_HINT = "leave out deterministic=False in map and interleave."
+_REPEATED_WARNING = (
+    "the data set is sharded by elements, and all workers must see one order: what its functions choose or "
+    "order by chance (in filter, in a function that calls another, in data sets that a function builds) was "
+    "new in every epoch, and is now the same in every epoch.\nHINT: shuffle outside of functions, and let "
+    "filter decide by numbers that come with the elements: dataset.zip(tf.data.Dataset.random("
+    "rerandomize_each_iteration=True))."
+)
 
 
 def plan_shards(rows: Sequence[SourceFacts]) -> ShardingExplanation:
@@ -55,6 +62,16 @@ def plan_shards(rows: Sequence[SourceFacts]) -> ShardingExplanation:
     if mine.policy == Policy.FILE or (mine.policy == Policy.AUTO and _enough_files(rows)):
         return _plan_files(rows)
     return _plan_elements(rows)
+
+
+def needs_rebuilding(rows: Sequence[SourceFacts], plan: ShardingExplanation) -> bool:
+    """Says whether data sets are to be built again with one order, for which nothing may be in the way.
+
+    Args:
+        rows: what each worker knows of its data set.
+        plan: what `plan_shards` made of it.
+    """
+    return _obstacle(rows) is None and (plan.agreed_seed or plan.fixed_order)
 
 
 def _each_reads_all(workers: int) -> str:
@@ -124,6 +141,10 @@ def _explanation(
     if by_elements:
         _check_one_order(rows)
         warnings += _order_warnings(rows)
+    agreed_seed = by_elements and any(row.unseeded for row in rows) and _obstacle(rows) is None
+    repeated = agreed_seed and any(row.repeated for row in rows)
+    if repeated:
+        warnings += (_REPEATED_WARNING,)
     return ShardingExplanation(
         policy=policy,
         requested=rows[0].policy,
@@ -133,7 +154,8 @@ def _explanation(
         whole_pipeline_on_each_worker=whole_pipeline,
         batch_size=rows[0].batch_size,
         batches=rows[0].batches,
-        agreed_seed=by_elements and any(row.unseeded for row in rows) and _obstacle(rows) is None,
+        agreed_seed=agreed_seed,
+        repeated=repeated,
         fixed_order=by_elements and any(_order_can_be_fixed(row, rows) for row in rows),
         hint=hint,
         warnings=warnings,
