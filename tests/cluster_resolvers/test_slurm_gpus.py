@@ -111,11 +111,12 @@ def test_lists_for_rocm_and_oneapi_are_divided_as_cudas(lists, variables, on_nod
     ],
 )
 def test_what_is_the_tasks_own_is_kept(visible, on_node, request_):
-    assert share_gpus(GpuRequest(**request_), job(visible, on_node), node(1)).variables == {}
+    share = share_gpus(GpuRequest(**request_), job(visible, on_node), node(1))
+    assert share == GpuShare(crowded=visible == "0" and on_node == 1)
 
 
 @pytest.mark.parametrize("visible", ["0,1", "2,3", "0", "NoDevFiles"])
-@pytest.mark.parametrize("on_node", [None, 2, 4])
+@pytest.mark.parametrize("on_node", [None, 1, 2, 4])
 def test_gpus_that_slurm_says_it_bound_are_kept(visible, on_node):
     share = share_gpus(GpuRequest(), job(visible, on_node, bound=True), node(1))
     assert (share.variables, share.crowded) == ({}, False)
@@ -128,6 +129,8 @@ def test_gpus_that_slurm_says_it_bound_are_kept(visible, on_node):
         ("0,1", {"per_task": 2}, None),
         ("0,1", {"per_task": 1}, "0"),
         ("4,5,6", {"per_node": 2}, "4,5"),
+        ("0,1", {"per_node": 0}, None),
+        ("0,1", {"per_task": 0}, None),
         (None, {"per_node": 2}, "0,1"),
         (None, {"per_task": 1}, "0"),
         (None, {}, None),
@@ -159,7 +162,7 @@ def test_fewer_gpus_than_tasks_are_left_shared_and_that_is_told_where_it_is_know
             "4,5,6",
             2,
             {"per_task": 2},
-            "The 2 tasks on this node ask for 2 GPUs each .* CUDA_VISIBLE_DEVICES='4,5,6'",
+            "2 tasks on a node ask for 2 GPUs each .* CUDA_VISIBLE_DEVICES='4,5,6'",
         ),
         ("0", 1, {"per_task": 2}, "This task asks for 2 GPUs .* there are 1: CUDA_VISIBLE_DEVICES='0'"),
         ("0", 1, {"per_node": 2}, "The node is to have more GPUs .*gpus_per_node=2"),
@@ -171,6 +174,11 @@ def test_asking_for_more_than_there_is_to_see_is_a_runtime_error(visible, tasks,
     with pytest.raises(RuntimeError, match=words) as caught:
         share_gpus(GpuRequest(**request_), job(visible, None, tasks), node(0, tasks, tasks))
     assert isinstance(caught.value, SlurmError)
+
+
+def test_a_task_alone_on_its_node_is_refused_with_those_that_ask_for_too_much():
+    with pytest.raises(SlurmError, match="3 tasks on a node ask for 1 GPUs each"):
+        share_gpus(GpuRequest(per_task=1), job("0,1", None, 1), node(0, 1, 3))
 
 
 @pytest.mark.parametrize("lists", ["0,1", {"ROCR_VISIBLE_DEVICES": "0,1"}])

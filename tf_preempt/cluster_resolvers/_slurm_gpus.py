@@ -137,7 +137,7 @@ def share_gpus(request: GpuRequest, job: SlurmJob, node: TaskNode) -> GpuShare:
         for no fewer; also where there are fewer GPUs than tasks.
 
     Raises:
-        SlurmError: this task, or the tasks of its node together, ask for more GPUs than they see.
+        SlurmError: this task, or the tasks of the fullest node together, ask for more GPUs than they see.
     """
     lists = {name: visible_devices(text) for name, text in job.gpu_lists}
     if "HIP_VISIBLE_DEVICES" in lists:
@@ -174,10 +174,8 @@ def _own_devices(
     shared = devices[: request.per_node]
     # The fullest node decides: collectives need as many replicas on each worker, also on one alone on a node.
     share = len(shared) // node.most_tasks if request.per_task is None else request.per_task
-    if share * node.tasks_here > len(shared):
-        raise _too_few(
-            f"The {node.tasks_here} tasks on this node ask for {share} GPUs each", request, name, devices
-        )
+    if share * node.most_tasks > len(shared):
+        raise _too_few(f"{node.most_tasks} tasks on a node ask for {share} GPUs each", request, name, devices)
     first = node.local_rank * share
     return shared[first : first + share] if share else devices
 
