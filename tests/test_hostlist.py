@@ -90,14 +90,24 @@ def test_a_text_that_stands_for_too_many_hosts_is_refused_at_once():
     assert time.process_time() - begun < 5
 
 
-def test_the_largest_range_is_quick():
+@pytest.mark.parametrize(
+    "text",
+    ["node[00000-65535]", ",".join(f"node{number:05d}" for number in range(65_536))],
+    ids=["range", "names"],
+)
+def test_65536_hosts_are_quick(text):
     durations_s = []
     for _ in range(5):
         begun = time.process_time()
-        hosts = expand_hostlist("node[00000-65535]")
+        hosts = expand_hostlist(text)
         durations_s.append(time.process_time() - begun)
     assert (len(hosts), hosts[0], hosts[-1]) == (65_536, "node00000", "node65535")
     assert min(durations_s) < 0.05
+
+
+def test_too_many_names_are_refused():
+    with pytest.raises(SlurmError, match="at most 1048576 hosts"):
+        expand_hostlist("n," * (1 << 20) + "n")
 
 
 LITERALS = st.text(alphabet=string.ascii_letters + "-_.", min_size=1, max_size=5)
