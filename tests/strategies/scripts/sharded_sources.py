@@ -84,6 +84,12 @@ class Sources:
         paths = tf.data.Dataset.list_files(os.path.join(self._directory, "*.tfrecord"))
         return paths.interleave(tf.data.TFRecordDataset).map(_number).shuffle(5).batch(BATCH)
 
+    def named_by_what_fails(self) -> tf.data.Dataset:
+        """The names are in a file that is missing: nobody knows before they are read."""
+        lists = tf.data.Dataset.from_tensor_slices([os.path.join(self._directory, "no such list")])
+        names = lists.map(tf.io.read_file).filter(lambda name: name != "")
+        return names.interleave(tf.data.TFRecordDataset).map(_number).batch(BATCH)
+
     def zipped(self) -> tf.data.Dataset:
         return tf.data.Dataset.zip((self.tfrecord(), self.text_lines()))
 
@@ -118,6 +124,10 @@ class Sources:
 
 def _number(text: tf.Tensor) -> tf.Tensor:
     return tf.strings.to_number(text, tf.int64)
+
+
+def adding(variable: tf.Variable) -> Callable[[tf.Tensor], tf.Tensor]:
+    return lambda x: x + variable
 
 
 def slices() -> tf.data.Dataset:

@@ -121,6 +121,9 @@ def refusals() -> Any:
             *(lambda seed=seed: numbers.shuffle(8, seed=seed).batch(4) for seed in (None, 6))
         ),
         "not batched on worker 1": mine(batched, lambda: numbers),
+        "names of files that fail on worker 1": mine(
+            two.tfrecord, sources.Sources(MINE, files=2).named_by_what_fails
+        ),
     }
     return {name: error_of(act) for name, act in cases.items()} | {"afterwards": elements(divided(batched()))}
 
@@ -155,13 +158,19 @@ def orders() -> Any:
 
 def what_cannot_be_seeded() -> Any:
     """A variable that the pipeline uses must not be copied: it may change."""
-    added = tf.Variable(100, dtype=tf.int64)
-    dataset = tf.data.Dataset.range(24).shuffle(24).map(lambda x: x + added).batch(4)
-    LINES.take()
-    distributed = divided(dataset)
-    lines = LINES.take()
-    added.assign(200)
-    return {"lines": lines, "elements": elements(distributed)}
+    found = {}
+    for deterministic in (None, False):
+        options = tf.data.Options()
+        if deterministic is not None:
+            options.deterministic = deterministic
+        added = tf.Variable(100, dtype=tf.int64)
+        dataset = tf.data.Dataset.range(24).shuffle(24).map(sources.adding(added)).batch(4)
+        LINES.take()
+        distributed = divided(dataset.with_options(options))
+        lines = LINES.take()
+        added.assign(200)
+        found[str(deterministic)] = {"lines": lines, "elements": elements(distributed)}
+    return found
 
 
 def captured_and_resumed() -> Any:

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tf_preempt.strategies._tf_internals import dataset_graphs, serialize_iterator
 from tf_preempt.strategies.sharding import graph_nodes
 from tf_preempt.strategies.sharding.graph_arrays import dataset_with_arrays
-from tf_preempt.strategies.sharding.graph_seeds import Seeded, seed_everything, unseeded_nodes
+from tf_preempt.strategies.sharding.graph_seeds import Seeded, repeating, seed_everything, unseeded_nodes
 
 NUMBERS = tf.data.Dataset.range(24)
 
@@ -117,6 +117,32 @@ def test_two_built_alike_give_the_same_in_every_iteration(case: str, tmp_path: P
     assert found[0] == found[1]
     assert done == Seeded(anew=anew, repeated=repeated)
     assert (found[0][0] == found[0][1]) == bool(repeated)
+
+
+@pytest.mark.parametrize("case", BY_CHANCE)
+def test_what_will_repeat_itself_is_known_before(case: str, tmp_path: Path) -> None:
+    make, _, repeated = BY_CHANCE[case]
+    graph = dataset_graphs.dataset_graph(make(tmp_path))
+    before = graph_nodes.copy_of(graph)
+    assert repeating(graph) == repeated
+    assert graph == before
+
+
+def test_arrays_are_not_copied_to_look_at_a_graph() -> None:
+    captured = tf.zeros(10_000)
+    slices = tf.data.Dataset.from_tensor_slices(np.zeros(10_000))
+    graph = dataset_graphs.dataset_graph(slices.map(lambda x: (x, captured, np.zeros(10_000))))
+    light = graph_nodes.without_arrays(graph)
+    assert graph.ByteSize() > 160_000
+    assert light.ByteSize() < 10_000
+    assert [node.name for node in light.node] == [node.name for node in graph.node]
+
+
+def test_a_node_that_two_read_is_listed_once() -> None:
+    graph = dataset_graphs.dataset_graph(tf.data.Dataset.zip((NUMBERS, NUMBERS)))
+    both = next(node for node in graph.node if node.op == "ZipDataset")
+    both.input[1] = both.input[0]
+    assert [node.op for node in graph_nodes.dataset_nodes(graph)] == ["ZipDataset", "RangeDataset"]
 
 
 @pytest.mark.parametrize("case", BY_CHANCE)

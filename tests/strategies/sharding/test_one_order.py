@@ -49,7 +49,9 @@ def with_generator_state() -> tf.data.Dataset:
     ],
 )
 def test_what_cannot_be_built_again(make: Callable[[], tf.data.Dataset], obstacle: str | None) -> None:
-    found = Reordering(make()).obstacle
+    reordering = Reordering(make())
+    found = reordering.obstacle
+    assert (reordering._graph is None) == (obstacle is not None)
     assert found is None if obstacle is None else obstacle in str(found)
 
 

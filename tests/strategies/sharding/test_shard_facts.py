@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,9 @@ import pytest
 import tensorflow as tf
 
 from tf_preempt import errors
+from tf_preempt.strategies._tf_internals import dataset_graphs
 from tf_preempt.strategies.sharding import shard_facts
+from tf_preempt.strategies.sharding.exchange import ROW_BYTES
 from tf_preempt.strategies.sharding.shard_facts import SourceFacts, refusal, source_facts
 
 Policy = tf.data.experimental.AutoShardPolicy
@@ -197,6 +200,12 @@ def in_any_order(**arguments: Any) -> tf.data.Dataset:
     return tf.data.Dataset.range(8).map(lambda x: x, num_parallel_calls=2, **arguments)
 
 
+def interleaved(**arguments: Any) -> tf.data.Dataset:
+    return tf.data.Dataset.range(8).interleave(
+        tf.data.Dataset.from_tensors, cycle_length=2, num_parallel_calls=2, **arguments
+    )
+
+
 def free(dataset: tf.data.Dataset) -> tf.data.Dataset:
     options = tf.data.Options()
     options.deterministic = False
@@ -209,6 +218,11 @@ def free(dataset: tf.data.Dataset) -> tf.data.Dataset:
         (in_any_order, False, False),
         (lambda: in_any_order(deterministic=True), False, False),
         (lambda: in_any_order(deterministic=False).batch(2), True, False),
+        (lambda: interleaved().batch(2), False, False),
+        (lambda: interleaved(deterministic=True).batch(2), False, False),
+        (lambda: interleaved(deterministic=False).batch(2), True, False),
+        (lambda: tf.data.Dataset.range(2).flat_map(lambda _: in_any_order(deterministic=False)), True, False),
+        (lambda: tf.data.Dataset.range(2).flat_map(lambda _: in_any_order()), False, False),
         (lambda: free(in_any_order()).batch(2), False, True),
     ],
 )
@@ -260,9 +274,26 @@ def test_long_descriptions_are_cut_and_still_differ() -> None:
     specs = []
     for last in "xy":
         parts = {"a" * 300: 0, "b" * 600: 1, "c" * 600 + last: 2}
-        specs.append(source_facts(tf.data.Dataset.from_tensors(parts).batch(2), 2).element_spec)
+        facts = source_facts(tf.data.Dataset.from_tensors(parts).batch(2), 2)
+        specs.append(SourceFacts.from_json(facts.to_json()).element_spec)
     assert specs[0] != specs[1]
-    assert max(map(len, specs)) < 800
+    assert max(map(len, specs)) <= 600
+
+
+@pytest.mark.parametrize("character", ["x", "\u2713", "\U0001f600", "\x01", "\udcff"])
+def test_the_most_that_a_worker_can_say_fits_in_what_is_sent(character: str) -> None:
+    largest = 2**63 - 1
+    facts = SourceFacts(
+        policy=Policy.AUTO,
+        files=(largest,) * 64,
+        obstacle=character * 5000,
+        seeds=character * 5000,
+        batch_size=largest,
+        batches=largest,
+        element_spec=character * 5000,
+        refused=character * 5000,
+    )
+    assert len(f"{largest} {facts.to_json()}".encode()) <= ROW_BYTES
 
 
 def test_policy_is_that_of_the_data_set() -> None:
@@ -282,18 +313,58 @@ def test_policy_is_that_of_the_data_set() -> None:
             unordered=True,
             free_order=True,
             obstacle="größer",
+            repeated=True,
             seeds="(1, 2)",
             batch_size=4,
             batches=5,
             element_spec="TensorSpec",
         ),
-        refusal(tf.data.Dataset.range(2), errors.ConfigError("no", hint="yes")),
+        refusal(errors.ConfigError("no", hint="yes")),
+        refusal(errors.ConfigError("\u2713" * 5000, hint="\u2713" * 5000)),
     ],
 )
 def test_facts_survive_the_way_to_other_workers(facts: SourceFacts) -> None:
     assert SourceFacts.from_json(facts.to_json()) == facts
 
 
-def test_refusal_keeps_the_cure() -> None:
-    found = refusal(with_policy(tf.data.Dataset.range(2), Policy.OFF), errors.ConfigError("no", hint="yes"))
-    assert (found.policy, found.refused) == (Policy.OFF, "no\nHINT: yes")
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (errors.ConfigError("no", hint="yes"), "no\nHINT: yes"),
+        (errors.ConfigError("n" * 5000, hint="yes"), r"n+\.\.\. \(\w+\)\nHINT: yes"),
+        (KeyError("x"), "looking at the data set raised KeyError: 'x'\nHINT: see that the data set can .*"),
+    ],
+)
+def test_refusal_keeps_the_cure(error: Exception, text: str) -> None:
+    assert re.fullmatch(text, str(refusal(error).refused))
+
+
+def entangled(times: int) -> tf.data.Dataset:
+    dataset = tfrecord(3)
+    for _ in range(times):
+        dataset = tf.data.Dataset.zip((dataset, dataset)).map(lambda one, _: one)
+    return dataset
+
+
+def test_policy_file_is_refused_where_it_takes_too_long_to_tell_the_files() -> None:
+    with pytest.raises(errors.ConfigError, match=r"FILE: the data set has \d+ steps(?s:.*)HINT: "):
+        source_facts(with_policy(entangled(40), Policy.FILE), 2)
+
+
+def test_files_and_batch_size_are_not_known_where_it_takes_too_long_to_tell() -> None:
+    found = source_facts(entangled(40), 2)
+    assert (found.files, found.batch_size) == (None, None)
+    assert source_facts(entangled(3), 2).files == (3,) * 8
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: entangled(4),
+        lambda: tf.data.Dataset.range(3).shuffle(3).concatenate(tf.data.Dataset.range(3)),
+        lambda: tf.data.Dataset.range(3),
+    ],
+)
+def test_steps_are_counted_as_a_graph_lists_them(make: Callable[[], tf.data.Dataset]) -> None:
+    dataset = make()
+    assert dataset_graphs.steps_in_graph(dataset) == len(dataset_graphs.dataset_tree(dataset))

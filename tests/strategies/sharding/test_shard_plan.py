@@ -8,7 +8,7 @@ import tensorflow as tf
 from tf_preempt import errors
 from tf_preempt.strategies.sharding.explanation import ShardingExplanation
 from tf_preempt.strategies.sharding.shard_facts import SourceFacts
-from tf_preempt.strategies.sharding.shard_plan import plan_shards, share
+from tf_preempt.strategies.sharding.shard_plan import needs_rebuilding, plan_shards, share
 
 Policy = tf.data.experimental.AutoShardPolicy
 
@@ -95,6 +95,9 @@ ORDERS = {
     "step": facts(unordered=True),
     "step, obstacle": facts(unordered=True, obstacle="it is too large"),
     "options": facts(free_order=True),
+    "seed, repeated": facts(unseeded=True, repeated=True),
+    "seed, repeated, files": facts(files=(3,), unseeded=True, repeated=True),
+    "options, step, obstacle": facts(unordered=True, free_order=True, obstacle="it is too large"),
     "options, obstacle": facts(unseeded=True, free_order=True, obstacle="it is too large"),
 }
 
@@ -108,6 +111,8 @@ ORDERS = {
         ("seed, whole", False, False, []),
         ("seed, not hinted", False, False, ["policy HINT without a hint"]),
         ("seed, files", False, False, []),
+        ("seed, repeated", True, False, ["is now the same in every epoch"]),
+        ("seed, repeated, files", False, False, []),
         ("seed, obstacle", False, False, ["shuffled without a seed"]),
         ("step", False, True, []),
         ("step, obstacle", False, False, ["a step with deterministic=False"]),
@@ -122,6 +127,30 @@ def test_one_order_where_elements_are_divided(
     assert (plan.agreed_seed, plan.fixed_order) == (agreed, fixed)
     assert [start in text for start, text in zip(warned, plan.warnings, strict=True)] == [True] * len(warned)
     assert all("\nHINT: " in text for text in plan.warnings)
+
+
+@pytest.mark.parametrize(
+    ("case", "rebuilt"),
+    [
+        ("seed", True),
+        ("seed, hinted", True),
+        ("seed, whole", False),
+        ("seed, files", False),
+        ("seed, obstacle", False),
+        ("step", True),
+        ("step, obstacle", False),
+        ("options, obstacle", False),
+        ("options, step, obstacle", False),
+    ],
+)
+def test_what_has_an_obstacle_is_not_built_again(case: str, rebuilt: bool) -> None:
+    rows = [ORDERS[case]] * 3
+    assert needs_rebuilding(rows, plan_shards(rows)) is rebuilt
+
+
+def test_what_has_an_obstacle_on_one_worker_is_built_again_on_none() -> None:
+    rows = [facts(unseeded=True, free_order=True), ORDERS["options, obstacle"]]
+    assert not needs_rebuilding(rows, plan_shards(rows))
 
 
 def test_an_obstacle_on_one_worker_is_one_for_all() -> None:
@@ -190,6 +219,13 @@ def test_explanation_tells_of_agreed_seed_and_fixed_order() -> None:
     text = str(plan_shards([facts(unseeded=True, free_order=True)] * 2))
     assert "no seed: all workers use one that worker 0 drew" in text
     assert "deterministic=False is undone" in text
+    assert "in every epoch" not in text
+
+
+def test_explanation_tells_of_chance_that_is_the_same_in_every_epoch() -> None:
+    plan = plan_shards([facts(unseeded=True, repeated=True)] * 2)
+    assert plan.repeated
+    assert "choose or order by chance is the same in every epoch" in str(plan)
 
 
 @pytest.mark.parametrize(("workers", "files"), [(0, None), (2, (1,))])

@@ -226,6 +226,7 @@ def test_one_data_set_is_told_of_once_and_one_text_warned_of_once(sharding_cases
         ("other seeds", "seeds of shuffles: ("),
         ("a seed on worker 1", "seeds of shuffles: none on worker 0, ("),
         ("not batched on worker 1", "worker 1: the data set's elements hold scalars"),
+        ("names of files that fail on worker 1", "worker 1: the names of the files that the data set reads"),
     ],
 )
 def test_all_workers_refuse_with_one_error(sharding_cases: Any, case: str, message: str) -> None:
@@ -257,8 +258,9 @@ def test_agreed_order_is_new_in_each_epoch_and_for_each_data_set(sharding_cases:
     assert len({str(first), str(second), str(found["another like it"])}) == 3
 
 
-def test_what_cannot_be_seeded_is_warned_of_and_left_alone(sharding_cases: Any) -> None:
-    found = sharding_cases[0]["what_cannot_be_seeded"]
+@pytest.mark.parametrize("deterministic", ["None", "False"])
+def test_what_cannot_be_seeded_is_warned_of_and_left_alone(sharding_cases: Any, deterministic: str) -> None:
+    found = sharding_cases[0]["what_cannot_be_seeded"][deterministic]
     assert len(found["lines"]) == 1
     assert "cannot agree on one order, for its functions use a variable" in found["lines"][0]
     assert min(found["elements"]) >= 200
