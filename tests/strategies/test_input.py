@@ -140,6 +140,20 @@ def test_a_function_must_give_a_data_set(strategy: MirroredStrategy) -> None:
         strategy.distribute_datasets_from_function(lambda _: [1, 2])
 
 
+@pytest.mark.parametrize("given", [None, [1, 2], tf.zeros((4, 1))])
+def test_what_is_no_data_set_is_refused(strategy: MirroredStrategy, given: Any) -> None:
+    with pytest.raises(errors.ConfigError, match=r"experimental_distribute_dataset was given(?s:.)*HINT: "):
+        strategy.experimental_distribute_dataset(given)
+
+
+def test_arguments_may_have_any_name(strategy: MirroredStrategy) -> None:
+    def step(rows: Any, total: Any) -> Any:
+        return tf.reduce_sum(rows) + total
+
+    batch = next(iter(strategy.experimental_distribute_dataset(tf.data.Dataset.range(4).batch(4))))
+    assert int(strategy.run(step, kwargs={"rows": batch, "total": 1})) == 7
+
+
 def test_next_inside_a_replica_function_is_refused(strategy: MirroredStrategy) -> None:
     iterator = iter(strategy.experimental_distribute_dataset(tf.data.Dataset.range(4).batch(2)))
     with pytest.raises(ValueError, match="outside"):

@@ -83,11 +83,13 @@ def check(parts: Iterable[ReplicaPart], tensors: dict[str, Any]) -> None:
     Raises:
         CheckpointMismatchError: a part has no variable here, or one of another shape.
     """
-    present = {part.name: list(part.variable.shape) for part in parts}
+    present = {part.name: part.variable.shape for part in parts}
     for name, tensor in tensors.items():
-        if name.startswith(_PREFIX) and present.get(name) != list(tensor.shape):
+        if not name.startswith(_PREFIX):
+            continue
+        if name not in present or not present[name].is_compatible_with(tensor.shape):
             raise CheckpointMismatchError(
-                f"The checkpoint holds {name!r} with shape {list(tensor.shape)}, a replica's own part of a "
+                f"The checkpoint holds {name!r} with shape {tensor.shape}, a replica's own part of a "
                 f"variable that is not trained; the program has {present.get(name, 'none')}.",
                 hint="use the model, optimizer and number of replicas per worker that it was written with",
             )

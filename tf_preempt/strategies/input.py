@@ -53,12 +53,20 @@ class ResumableInputMixin:
             A ``tf.distribute.DistributedDataset``.
 
         Raises:
-            ConfigError: the elements are no batches or cannot be divided; policy FILE was asked for, and
-                there are fewer files than workers; or the workers' data sets differ.  On all workers alike.
+            ConfigError: what is given is no data set; its elements are no batches or cannot be divided;
+                policy FILE was asked for, and there are fewer files than workers; or the workers' data sets
+                differ.  On all workers alike, but for what is no data set.
             InternalsChangedError: TensorFlow's private names have changed.
         """
         by_tensorflow = options is not None and options.experimental_replication_mode == _PER_REPLICA
-        if by_tensorflow or not isinstance(dataset, tf.data.Dataset) or not tf.executing_eagerly():
+        if not isinstance(dataset, tf.data.Dataset):
+            raise errors.ConfigError(
+                f"experimental_distribute_dataset was given {dataset!r:.200} ({type(dataset).__name__}): "
+                "expected a tf.data.Dataset.",
+                hint="make one with tf.data.Dataset.from_tensor_slices(arrays).batch(global_batch_size); "
+                "what is distributed already can be iterated as it is.",
+            )
+        if by_tensorflow or not tf.executing_eagerly():
             return super().experimental_distribute_dataset(dataset, options)  # type: ignore[misc]
         dataset = copies.unshared(sharding.prepare(self, dataset))
         return _tf_internals.distributed_dataset(self, dataset, options, on_host=self._on_host(options))

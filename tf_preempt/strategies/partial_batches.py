@@ -154,7 +154,7 @@ def _as_current(share: Share) -> Iterator[None]:
 
 def _with_share(strategy: Any, fn: Callable[..., Any]) -> Callable[..., Any]:
     # Without functools.wraps: AutoGraph would read the source of what is wrapped instead.
-    def with_share(rows: Any, total: Any, *args: Any, **kwargs: Any) -> Any:
+    def with_share(rows: Any, total: Any, /, *args: Any, **kwargs: Any) -> Any:
         with _as_current(Share(strategy=strategy, rows=rows, total=total)):
             return fn(*args, **kwargs)
 
