@@ -19,6 +19,14 @@ def test_argument_of_another_type_is_refused(arguments: tuple[Any, ...]) -> None
         MultiWorkerMirroredStrategy(*arguments)
 
 
+@pytest.mark.parametrize("task_type", ["ps", "worker"])
+def test_parameter_servers_are_refused_on_all_tasks(task_type: str) -> None:
+    spec = tf.train.ClusterSpec({"ps": ["127.0.0.1:1"], "worker": ["127.0.0.1:2", "127.0.0.1:3"]})
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(spec, task_type=task_type, task_id=0)
+    with pytest.raises(errors.UnsupportedStrategyError, match=r"job 'ps': 1 tasks(?s:.)*HINT: "):
+        MultiWorkerMirroredStrategy(resolver)
+
+
 def test_too_late_after_devices_are_set_up(without_cluster: dict[str, Any]) -> None:
     text = without_cluster["after devices"]
     assert text.startswith(

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tf_preempt import errors
 from tf_preempt.strategies import _tf_internals
+from tf_preempt.strategies.auto import worker_count
 from tf_preempt.strategies.base import StrategyMixin
 
 _ours: weakref.WeakSet[MultiWorkerMirroredStrategy] = weakref.WeakSet()
@@ -43,6 +44,7 @@ class MultiWorkerMirroredStrategy(
         communication_options: ``tf.distribute.experimental.CommunicationOptions``.
 
     Raises:
+        UnsupportedStrategyError: the cluster has parameter servers.
         ConfigError: an argument is of the wrong type; or the strategy is constructed too late, after
             TensorFlow has set up its devices.
         ValueError: the cluster is described wrongly (TensorFlow's own error).
@@ -60,6 +62,8 @@ class MultiWorkerMirroredStrategy(
         _check_argument(
             "communication_options", communication_options, tf.distribute.experimental.CommunicationOptions
         )
+        if cluster_resolver is not None and cluster_resolver.cluster_spec().as_dict().get("ps"):
+            worker_count(cluster_resolver.cluster_spec().as_dict(), cluster_resolver.task_type)
         try:
             super().__init__(cluster_resolver, communication_options)
         except (RuntimeError, ValueError) as error:
