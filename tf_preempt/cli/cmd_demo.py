@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 HELP = """\
 Trains a small network on handwritten digits twice, with workers on this machine: once undisturbed, and once
 with two SIGTERM and one SIGKILL to workers, at random points.  Then it compares weights, optimizer and
-history bit for bit.  It takes a minute or two, runs on the CPU, and needs no network.
+history bit for bit.  It takes one to three minutes, runs on the CPU, and needs no network.
 
 The exit status is 0 if all is bit-identical and no step was run twice after a SIGTERM, else 1.
 
