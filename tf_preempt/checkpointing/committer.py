@@ -203,10 +203,13 @@ class Committer:
         """
         path = _files.join(self.directory, prefix)
         try:
-            self._read(checkpoint, path).assert_existing_objects_matched().expect_partial()
+            # Expected first, so that TensorFlow does not list the rest when a failed restore is collected.
+            self._read(checkpoint, path).expect_partial().assert_existing_objects_matched()
         except (AssertionError, ValueError) as error:
+            # Keras shows the whole value of a variable.
+            what = str(error).partition("value=")[0].rstrip(" ,(")
             raise CheckpointMismatchError(
-                f"{path} does not hold what the program's checkpoint holds: {error}",
+                f"{path} does not hold what the program's checkpoint holds: {what}",
                 hint="build the objects as they were when the checkpoint was written, "
                 "or use another directory",
             ) from error
