@@ -86,6 +86,15 @@ def test_a_function_within_the_replica_function_is_warned_of_once(
     assert "is read in a tf.function" not in outputs["0 {}"]
 
 
+def test_part_of_a_batch_is_warned_of_once_where_something_is_scaled(
+    found: dict[str, Any], outputs: dict[str, str]
+) -> None:
+    for setting in ("2 {}", "0 {'TWO_REPLICAS': '1'}"):
+        before, _, after = outputs[setting].partition("-- no warning before this line")
+        assert "without the batch they came from" not in before
+        assert after.count("without the batch they came from") == 1
+
+
 def count(rows: int, total: int, replicas: int = 2) -> ReplicaCount:
     share = Share(strategy=None, rows=tf.constant(rows, tf.int64), total=tf.constant(total, tf.int64))
     return ReplicaCount(replicas, share)

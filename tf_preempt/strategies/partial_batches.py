@@ -77,7 +77,8 @@ class PartialBatchMixin:
             if len(batches) != 1 or not isinstance(args, list | tuple):
                 if len(batches) > 1:
                     _warn_once(_SEVERAL_BATCHES)
-                return plain_run(fn, args=args, kwargs=kwargs, options=options)
+                with _without_count(self, not batches and _tf_internals.may_be_uneven((args, kwargs))):
+                    return plain_run(fn, args=args, kwargs=kwargs, options=options)
             rows = _tf_internals.rows_per_replica(batches[0])
             arguments = (rows, batches[0].total, *args)
             return plain_run(self._weighted(fn), args=arguments, kwargs=kwargs, options=options)
@@ -103,6 +104,8 @@ class PartialBatchMixin:
         """How many replicas train together; as `run` says in a replica function that is given a batch."""
         number = super().num_replicas_in_sync  # type: ignore[misc]
         share = _current.share
+        if vars(self).get(_UNCOUNTED_NOW) and not tf.distribute.in_cross_replica_context():
+            _warn_once(_UNCOUNTED)
         if share is None or share.strategy is not self or tf.distribute.in_cross_replica_context():
             return number
         return ReplicaCount(number, share)
@@ -150,6 +153,19 @@ def _as_current(share: Share) -> Iterator[None]:
         yield
     finally:
         _current.share = outer
+
+
+_UNCOUNTED_NOW = "_tf_preempt_runs_uncounted"
+
+
+@contextlib.contextmanager
+def _without_count(strategy: Any, uneven: bool) -> Iterator[None]:
+    """While this lasts, replica functions may have different numbers of rows, and nobody has counted them."""
+    before, vars(strategy)[_UNCOUNTED_NOW] = vars(strategy).get(_UNCOUNTED_NOW, False), uneven
+    try:
+        yield
+    finally:
+        vars(strategy)[_UNCOUNTED_NOW] = before
 
 
 def _with_share(strategy: Any, fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -296,6 +312,11 @@ _SEVERAL_BATCHES = (
     "strategy.run is given more than one distributed batch: a smaller one is weighted by replicas, not by "
     "rows, as it is not known which of them a loss belongs to.\nHINT: zip the data sets "
     "(tf.data.Dataset.zip) before they are distributed, or run one batch after the other."
+)
+_UNCOUNTED = (
+    "strategy.num_replicas_in_sync is read in a replica function that was given values without the batch "
+    "they came from: a smaller batch is weighted by replicas there, not by rows.\nHINT: give strategy.run "
+    "the batch as the iterator gave it, in one piece."
 )
 _AS_FLOAT = (
     "float(strategy.num_replicas_in_sync) in a replica function is the number of replicas: a smaller batch "

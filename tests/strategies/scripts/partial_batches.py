@@ -192,6 +192,27 @@ def nested_function() -> dict[str, Any]:
     return {"losses": [float(total)], "weights": []}
 
 
+def part_of_a_batch() -> None:
+    """For the warning, once; in a graph, where the number of rows is not known."""
+
+    @tf.function
+    def step(iterator: Any) -> tf.Tensor:
+        _, y = next(iterator)
+        return STRATEGY.run(lambda y: divided(y**2), args=(y,))
+
+    iterator = iter(distributed(data()))
+    for _ in range(3):
+        step(iterator)
+
+
+def without_need() -> None:
+    """For no warning: nothing is scaled, or all rows are as many."""
+    for _, y in distributed(data()):
+        STRATEGY.run(lambda y: tf.reduce_sum(y), args=(y,))
+    same = STRATEGY.experimental_distribute_values_from_function(lambda context: tf.constant([1.0, 2.0]))
+    STRATEGY.run(divided, args=(same,))
+
+
 def plain_numbers() -> list[Any]:
     """What the count is to Python, in a replica function that is given a batch."""
     seen: list[Any] = []
@@ -215,6 +236,9 @@ def main() -> None:
     results["two batches"] = two_batches(average)
     results["without targets"] = without_targets(average)
     results["nested function"] = nested_function()
+    without_need()
+    print("-- no warning before this line", flush=True)
+    part_of_a_batch()
     numbers = plain_numbers()
     with open(os.path.join(sys.argv[1], f"{NAME}.json"), "w", encoding="utf-8") as file:
         json.dump({"results": results, "numbers": numbers}, file)

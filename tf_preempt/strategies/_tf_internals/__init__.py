@@ -44,6 +44,7 @@ from tf_preempt.strategies._tf_internals.coordination import (
 from tf_preempt.strategies._tf_internals.counted import (
     counted_types,
     counted_values,
+    may_be_uneven,
     rows_of,
     rows_per_replica,
     spec_with_total,
@@ -100,6 +101,7 @@ __all__ = [
     "coordination_set",
     "counted_types",
     "counted_values",
+    "may_be_uneven",
     "rows_of",
     "rows_per_replica",
     "spec_with_total",

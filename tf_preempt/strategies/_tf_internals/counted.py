@@ -127,6 +127,18 @@ def counted_values(arguments: Any) -> list[Any]:
     return list({id(leaf.total): leaf for leaf in found}.values())
 
 
+@tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+def may_be_uneven(arguments: Any) -> bool:
+    """Says whether a nest holds per-replica values of which replicas may have different numbers of rows.
+
+    Raises:
+        InternalsChangedError: TensorFlow's private names have changed.
+    """
+    values = [leaf.values for leaf in tf.nest.flatten(arguments) if has_rows(leaf)]
+    sizes = [{part.shape[0] if part.shape.rank else None for part in parts} for parts in values]
+    return any(None in found or len(found) > 1 for found in sizes)
+
+
 def rows_of(value: Any) -> tf.Tensor:
     """The size of the first axis of one replica's value: a scalar of dtype int64.
 
