@@ -7,13 +7,13 @@ import keras
 import numpy as np
 import pytest
 
-from tf_preempt.strategies import MirroredStrategy, keras_models
+from tf_preempt.strategies import MirroredStrategy, keras_models, said
 from tf_preempt.strategies.keras_models import limits_of, made_outside, prepare_model
 
 
 @pytest.fixture(autouse=True)
 def _nothing_said_yet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keras_models, "_said", set())
+    monkeypatch.setattr(said, "_said", set())
 
 
 def compiled(*layers: Any, loss: Any = "mse") -> keras.Model:

@@ -13,7 +13,6 @@ import tensorflow as tf
 from tests.integration import cluster
 from tf_preempt import errors
 from tf_preempt.strategies import _tf_internals
-from tf_preempt.strategies.partial_batches import ReplicaCount, Share
 
 pytestmark = pytest.mark.timeout(600)  # the first test of a module waits for all runs
 
@@ -93,66 +92,6 @@ def test_part_of_a_batch_is_warned_of_once_where_something_is_scaled(
         before, _, after = outputs[setting].partition("-- no warning before this line")
         assert "without the batch they came from" not in before
         assert after.count("without the batch they came from") == 1
-
-
-def count(rows: int, total: int, replicas: int = 2) -> ReplicaCount:
-    share = Share(strategy=None, rows=tf.constant(rows, tf.int64), total=tf.constant(total, tf.int64))
-    return ReplicaCount(replicas, share)
-
-
-@pytest.mark.parametrize(("rows", "total", "expected"), [(4, 8, 2.0), (1, 5, 5.0), (2, 6, 3.0)])
-def test_as_a_tensor_it_is_rows_everywhere_by_rows_here(rows: int, total: int, expected: float) -> None:
-    one = count(rows, total)
-    assert float(tf.cast(one, tf.float32)) == expected
-    assert float(tf.constant(3.0) * one) == 3.0 * expected
-    assert float(tf.constant(3.0) / one) == pytest.approx(3.0 / expected)
-    assert float(tf.cast(1.0 / one, tf.float32)) == pytest.approx(1 / expected)
-    for dtype in (tf.float16, tf.float32, tf.float64):
-        product = tf.constant(6.0, dtype) * (1.0 / one)
-        assert product.dtype == dtype
-        assert float(product) == pytest.approx(6.0 / expected, rel=1e-3)
-        assert float(2.0 / one * tf.constant(3.0, dtype)) == pytest.approx(float(product), rel=2e-3)
-        assert float(6 / one / tf.constant(1, dtype)) == pytest.approx(float(product), rel=2e-3)
-    assert float(tf.constant(6.0, tf.float16) / one) == pytest.approx(6.0 / expected, rel=1e-3)
-    assert int(tf.constant(rows) * one) == total
-    assert (tf.constant(rows) * one).dtype == tf.int32
-
-
-@pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16, tf.float32, tf.float64])
-def test_a_loss_of_nothing_stays_nothing(dtype: tf.DType) -> None:
-    assert float(tf.constant(0.0, dtype) * tf.cast(tf.convert_to_tensor(count(0, 5), dtype), dtype)) == 0
-    assert float(tf.constant(0.0, dtype) * count(0, 5)) == 0
-
-
-def test_a_function_that_wants_an_integer_is_told_what_to_write() -> None:
-    with pytest.raises(TypeError, match=r"HINT: int\(strategy.num_replicas_in_sync\)"):
-        tf.one_hot(0, count(1, 5))
-
-
-def test_a_replica_without_rows_counts_nothing_and_stays_finite() -> None:
-    none = count(0, 5)
-    assert float(tf.cast(1.0 / none, tf.float32)) == 0
-    assert float(tf.constant(3.0) / none) == pytest.approx(0, abs=1e-20)
-    assert float(tf.constant(0.0) * tf.cast(none, tf.float32)) == 0
-    assert int(tf.constant(0) * none) == 0
-
-
-@pytest.mark.parametrize(("rows", "total", "replicas"), [(4, 8, 2), (5, 15, 3), (7, 49, 7)])
-def test_equal_parts_are_scaled_to_the_same_bits_as_in_keras(rows: int, total: int, replicas: int) -> None:
-    ours = tf.cast(1.0 / count(rows, total, replicas), tf.float32)
-    assert float(ours) == float(tf.cast(1.0 / replicas, tf.float32))
-
-
-def test_to_operators_that_do_not_scale_it_is_an_integer() -> None:
-    one = count(1, 5, replicas=3)
-    assert [one + 1, 1 + one, one - 1, 5 - one, one // 2, 7 // one, one % 2, 7 % one, one**2, 2**one] == [
-        *(4, 4, 2, 2, 1, 2, 1, 1, 9, 8)
-    ]
-    assert one == 3
-    assert one != 5
-    assert {one: "three"}[3] == "three"
-    assert (one < 4, one <= 3, one > 3, one >= 3) == (True, True, False, True)
-    assert (float(one), int(one), repr(one)) == (3.0, 3, "3")
 
 
 def test_a_replica_function_with_an_input_signature_is_refused_with_the_cure() -> None:

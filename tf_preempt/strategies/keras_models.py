@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 import weakref
 from collections.abc import Callable, Iterator
@@ -18,8 +17,7 @@ from typing import Any
 
 import tensorflow as tf
 
-_log = logging.getLogger("tf_preempt")
-_said: set[str] = set()
+from tf_preempt.strategies.said import warn_once
 
 _WEIGHTS_HINT = (
     "give the loss reduction='sum_over_batch_size' (the default), and put the weights of rows, divided by "
@@ -56,9 +54,7 @@ def prepare_model(fn: Callable[..., Any], replicas: int, *, uneven: bool = False
     _agree_on_overflow(model, keras.optimizers.LossScaleOptimizer)
     messages = [*limits_of(model), *made_outside(model), *(uneven_limits_of(model) if uneven else ())]
     for message in messages:
-        if message not in _said:
-            _said.add(message)
-            _log.warning(message)
+        warn_once(message)
     return True
 
 

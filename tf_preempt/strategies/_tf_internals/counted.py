@@ -8,14 +8,18 @@ one more component of its first value.
 from __future__ import annotations
 
 import functools
-import logging
 from typing import Any
 
 import tensorflow as tf
 
 from tf_preempt.strategies._tf_internals.access import attribute, private_module
+from tf_preempt.strategies.said import warn_once
 
-_log = logging.getLogger("tf_preempt")
+_TOTAL_IS_LOST = (
+    "a distributed batch is passed to a tf.function that was given another type specification or was traced "
+    "with values of another origin: the last, smaller batch of a data set is weighted by replicas there, not "
+    "by rows.\nHINT: take the input signature from the distributed data set's element_spec."
+)
 
 
 @functools.cache
@@ -62,20 +66,11 @@ def counted_types() -> tuple[type, type]:
             if type(other) is per_replica_spec:
                 fits = bool(per_replica_spec(*super()._component_specs).is_subtype_of(other))
                 if fits:
-                    _warn_that_total_is_lost()
+                    warn_once(_TOTAL_IS_LOST)
                 return fits
             return bool(super().is_subtype_of(other))
 
     return CountedPerReplica, CountedPerReplicaSpec
-
-
-@functools.cache
-def _warn_that_total_is_lost() -> None:
-    _log.warning(
-        "a distributed batch is passed to a tf.function that was given another type specification or was "
-        "traced with values of another origin: the last, smaller batch of a data set is weighted by replicas "
-        "there, not by rows.\nHINT: take the input signature from the distributed data set's element_spec."
-    )
 
 
 def with_total(batch: Any, total: tf.Tensor) -> Any:

@@ -47,9 +47,9 @@ def is_reachable(tensor: tf.Tensor) -> bool:
     Another function's tensor is not: a function that captures it is traced once, and called again later.
     """
     if tf.executing_eagerly():
-        return True
+        return not tf.is_symbolic_tensor(tensor)
     graph = tf.compat.v1.get_default_graph()
-    home = getattr(tensor, "graph", None) if tf.is_symbolic_tensor(tensor) else None
+    home = tensor.graph if tf.is_symbolic_tensor(tensor) else None
     while graph is not home and getattr(graph, "is_control_flow_graph", False):
         graph = graph.outer_graph
     return graph is home
