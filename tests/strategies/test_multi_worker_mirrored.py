@@ -68,3 +68,9 @@ def test_nothing_is_suspected_without_a_cluster(without_cluster: dict[str, Any])
 @pytest.mark.parametrize("worker", [0, 1])
 def test_ours_is_not_suspected(two_workers: Any, worker: int) -> None:
     assert two_workers.saved[worker]["coordination"]["stock suspected"] is False
+
+
+def test_strategies_made_later_and_on_one_worker_alone_do_not_disturb_each_other(two_workers: Any) -> None:
+    chief, other = (one["more_strategies"] for one in two_workers.saved)
+    assert chief == [[1.0] * 4, [2.0] * 3, [1.0] * 6, [2.0] * 5]
+    assert other == [[2.0] * 3, [2.0] * 5]

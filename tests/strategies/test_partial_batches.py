@@ -85,6 +85,18 @@ def test_a_function_within_the_replica_function_is_warned_of_once(
     assert "is read in a tf.function" not in outputs["0 {}"]
 
 
+def test_two_batches_in_one_step_are_warned_of_once(found: dict[str, Any], outputs: dict[str, str]) -> None:
+    for setting in ("2 {}", "0 {'TWO_REPLICAS': '1'}"):
+        assert outputs[setting].count("strategy.run is given more than one distributed batch") == 1
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_a_custom_step_that_synchronizes_in_a_branch_gets_tensorflow_s_error(
+    found: dict[str, Any], setting: str
+) -> None:
+    assert "merge_call" in found[setting]["branch"]
+
+
 def test_part_of_a_batch_is_warned_of_once_where_something_is_scaled(
     found: dict[str, Any], outputs: dict[str, str]
 ) -> None:

@@ -213,6 +213,24 @@ def without_need() -> None:
     STRATEGY.run(divided, args=(same,))
 
 
+def synchronized_in_a_branch() -> str:
+    """Outside of a Keras model's step: TensorFlow's error, and not replicas that wait for each other."""
+
+    def replica_step(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        reduced = tf.distribute.get_replica_context().all_reduce
+        return tf.cond(tf.reduce_sum(y) > 0, lambda: reduced("SUM", y[0]), lambda: y[0])
+
+    @tf.function
+    def step(batch: Any) -> Any:
+        return STRATEGY.run(replica_step, args=batch)
+
+    try:
+        step(next(iter(distributed(data()))))
+    except RuntimeError as error:
+        return str(error)
+    return "no error"
+
+
 def plain_numbers() -> list[Any]:
     """What the count is to Python, in a replica function that is given a batch."""
     seen: list[Any] = []
@@ -239,9 +257,10 @@ def main() -> None:
     without_need()
     print("-- no warning before this line", flush=True)
     part_of_a_batch()
+    branch = synchronized_in_a_branch()
     numbers = plain_numbers()
     with open(os.path.join(sys.argv[1], f"{NAME}.json"), "w", encoding="utf-8") as file:
-        json.dump({"results": results, "numbers": numbers}, file)
+        json.dump({"results": results, "numbers": numbers, "branch": branch}, file)
 
 
 if __name__ == "__main__":

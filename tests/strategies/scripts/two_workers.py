@@ -215,6 +215,18 @@ def coordination() -> Any:
     }
 
 
+def more_strategies() -> Any:
+    """The chief makes one for itself between two of the cluster; each reduces values of another shape."""
+    found = []
+    for rows in (3, 5):
+        if ME == 0:
+            alone = strategies.MirroredStrategy(["CPU:0"])
+            found.append(alone.reduce("SUM", tf.ones([rows + 1]), axis=None).numpy().tolist())
+        together = strategies.MultiWorkerMirroredStrategy(RESOLVER)
+        found.append(together.reduce("SUM", tf.ones([rows]), axis=None).numpy().tolist())
+    return found
+
+
 PHASES: dict[str, list[Callable[[], Any]]] = {
     "save": [
         coordination,
@@ -224,6 +236,7 @@ PHASES: dict[str, list[Callable[[], Any]]] = {
         save_every_position,
         sum_in_graph,
         variables,
+        more_strategies,
     ],
     "restore": [go_on_from_every_position],
 }

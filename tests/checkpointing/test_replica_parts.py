@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_preempt.checkpointing.replica_parts import check, replica_parts, restore, take
+from tf_preempt.errors import CheckpointMismatchError
+
+MIB = 2**20
+
+
+def variable(value: Any, name: str = "moving_mean", **options: Any) -> tf.Variable:
+    return tf.Variable(value, name=name, trainable=False, **options)
+
+
+def values(parts: Any) -> list[Any]:
+    return [part.variable.numpy().tolist() for part in parts]
+
+
+def test_small_parts_come_back_whatever_was_written_since() -> None:
+    parts = replica_parts([variable([1.0, 2.0]), variable(3)])
+    tensors, checksums = take(parts)
+    assert checksums == {}
+    for part in parts:
+        part.variable.assign(part.variable * 10)
+    check(parts, tensors)
+    restore(parts, tensors, checksums)
+    assert values(parts) == [[1.0, 2.0], 3]
+
+
+@pytest.mark.parametrize(
+    ("size", "name", "kept"),
+    [
+        (MIB // 4, "moving_mean", True),
+        (MIB // 4 + 1, "moving_mean", False),
+        (MIB // 4 + 1, "adam/gradient_accumulator", True),
+    ],
+)
+def test_only_small_parts_and_accumulated_gradients_are_kept(size: int, name: str, kept: bool) -> None:
+    tensors, checksums = take(replica_parts([variable(np.zeros(size, np.float32), name)]))
+    assert (len(tensors), len(checksums)) == ((1, 0) if kept else (0, 1))
+
+
+@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16, tf.float16, tf.int64, tf.bool])
+def test_a_large_part_that_differs_is_warned_of(dtype: tf.DType, caplog: pytest.LogCaptureFixture) -> None:
+    parts = replica_parts([variable(tf.cast(tf.zeros([2 * MIB]), dtype), "frozen")])
+    tensors, checksums = take(parts)
+    with caplog.at_level(logging.WARNING, "tf_preempt"):
+        restore(parts, tensors, checksums)
+        assert not caplog.records
+        parts[0].variable.assign(tf.cast(tf.ones([2 * MIB]), dtype))
+        restore(parts, tensors, checksums)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "'frozen:0' differed between replicas" in caplog.text
+    assert "HINT: give the variable an aggregation" in caplog.text
+
+
+def test_a_variable_of_unknown_shape_is_kept_and_comes_back() -> None:
+    parts = replica_parts([variable([1.0, 2.0, 3.0], shape=tf.TensorShape(None))])
+    tensors, checksums = take(parts)
+    parts[0].variable.assign([9.0])
+    check(parts, tensors)
+    restore(parts, tensors, checksums)
+    assert values(parts) == [[1.0, 2.0, 3.0]]
+
+
+@pytest.mark.parametrize("others", [[], [[1.0, 2.0, 3.0]], [[[1.0, 2.0]]]])
+def test_parts_of_other_variables_are_refused_with_the_cure(others: list[Any]) -> None:
+    tensors, _ = take(replica_parts([variable([1.0, 2.0])]))
+    with pytest.raises(CheckpointMismatchError, match=r"'replica/0/0' with shape \(2,\)(?s:.)*HINT: "):
+        check(replica_parts([variable(other) for other in others]), tensors)
+
+
+def test_other_tensors_of_a_worker_s_part_are_nobody_s_business_here() -> None:
+    check([], {"metric/0/0": tf.zeros([3])})
