@@ -67,6 +67,20 @@ def in_cluster() -> dict[str, Any]:
     }
 
 
+def strategies_in_turn() -> list[list[float]]:
+    """Two strategies over the same devices, whose replicas reduce values of different shape."""
+    found = []
+    for rows in (3, 5):
+        strategy = MirroredStrategy(["CPU:0", "CPU:1"])
+
+        def replica_step(rows: int = rows) -> tf.Tensor:
+            return tf.distribute.get_replica_context().all_reduce("SUM", tf.ones([rows]))
+
+        reduced = tf.function(strategy.run)(replica_step)
+        found.append(strategy.experimental_local_results(reduced)[1].numpy().tolist())
+    return found
+
+
 def two_replicas() -> dict[str, Any]:
     strategy = MirroredStrategy(["CPU:0", "CPU:1"])
     with strategy.scope():
@@ -89,10 +103,12 @@ def alone() -> dict[str, Any]:
         tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
     )
     two = two_replicas()
+    in_turn = strategies_in_turn()
     after_devices = error_of(other_cluster)
     ours = MultiWorkerMirroredStrategy()
     return {
         "two replicas": two,
+        "strategies in turn": in_turn,
         "after devices": after_devices,
         "suspected": multi_worker_mirrored.stock_strategy_suspected(),
         "fit": fitted(ours),

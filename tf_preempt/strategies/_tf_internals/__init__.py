@@ -42,13 +42,9 @@ from tf_preempt.strategies._tf_internals.coordination import (
     coordination_set,
 )
 from tf_preempt.strategies._tf_internals.counted import (
-    counted_types,
     counted_values,
     may_be_uneven,
-    rows_of,
     rows_per_replica,
-    spec_with_total,
-    with_total,
 )
 from tf_preempt.strategies._tf_internals.datasets import (
     dataset_file_names,
@@ -99,13 +95,9 @@ __all__ = [
     "collectives_configured",
     "coordination_get",
     "coordination_set",
-    "counted_types",
     "counted_values",
     "may_be_uneven",
-    "rows_of",
     "rows_per_replica",
-    "spec_with_total",
-    "with_total",
     "dataset_file_names",
     "dataset_function_ops",
     "dataset_inputs",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+from types import SimpleNamespace
 from typing import Any
 
 import tensorflow as tf
@@ -42,3 +43,13 @@ def private_module(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError:
         raise gone(name) from None
+
+
+def attributes(module_name: str, *names: str) -> SimpleNamespace:
+    """Several names of a module of TensorFlow that is not public.
+
+    Raises:
+        InternalsChangedError: there is no such module, or it has not all of the names.
+    """
+    module = private_module(module_name)
+    return SimpleNamespace(**{name: attribute(module, name, module_name) for name in names})
