@@ -3,11 +3,12 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_preempt.checkpointing.replica_parts import check, replica_parts, restore, take
+from tf_preempt.checkpointing.replica_parts import check, replica_parts, restore, take, untracked_variables
 from tf_preempt.errors import CheckpointMismatchError
 
 MIB = 2**20
@@ -77,3 +78,23 @@ def test_parts_of_other_variables_are_refused_with_the_cure(others: list[Any]) -
 
 def test_other_tensors_of_a_worker_s_part_are_nobody_s_business_here() -> None:
     check([], {"metric/0/0": tf.zeros([3])})
+
+
+def test_seeds_of_keras_layers_are_kept_for_the_checkpoint_does_not_have_them() -> None:
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2), keras.layers.Dropout(0.5)])
+    checkpoint = tf.train.Checkpoint(model=model, again=model.layers[-1])
+    assert [one.path.rpartition("/")[2] for one in untracked_variables(checkpoint)] == [
+        "seed_generator_state"
+    ]
+    parts = replica_parts(untracked_variables(checkpoint), kept_nowhere_else=True)
+    tensors, checksums = take(parts)
+    before = values(parts)
+    model(tf.ones((1, 3)), training=True)
+    assert values(parts) != before
+    check(parts, tensors)
+    restore(parts, tensors, checksums)
+    assert values(parts) == before
+
+
+def test_a_checkpoint_without_keras_has_nothing_untracked() -> None:
+    assert untracked_variables(tf.train.Checkpoint(one=variable(1.0))) == []

@@ -121,7 +121,12 @@ class PreemptionCheckpointHandler:
         self._tracked: dict[str, Any] = {}
         self._restored = WorkerPart()
         self._sync_on_read = _sync_on_read_parts(checkpoint)
-        self._replica_parts = replica_parts.replica_parts(_written_by_replicas(checkpoint))
+        self._replica_parts = [
+            *replica_parts.replica_parts(_written_by_replicas(checkpoint)),
+            *replica_parts.replica_parts(
+                replica_parts.untracked_variables(checkpoint), kept_nowhere_else=True
+            ),
+        ]
         self._session = TrainingSession(
             checkpoint,
             committer,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import sys
 import zlib
 from collections.abc import Iterable
 from typing import Any
@@ -23,6 +24,7 @@ from tf_preempt.strategies import _tf_internals
 _log = logging.getLogger("tf_preempt")
 
 _PREFIX = "replica/"
+_UNTRACKED = "untracked/"
 _LARGE_BYTES = 2**20
 _ACCUMULATOR = "gradient_accumulator"  # in the path of a Keras optimizer's variable
 
@@ -42,21 +44,43 @@ class ReplicaPart:
     always_kept: bool
 
 
-def replica_parts(variables: Iterable[Any]) -> list[ReplicaPart]:
+def replica_parts(variables: Iterable[Any], *, kept_nowhere_else: bool = False) -> list[ReplicaPart]:
     """This worker's components of variables that are not trained.
 
     Args:
         variables: of Keras or ``tf.Variable``, in an order that is the same in each incarnation.
+        kept_nowhere_else: whether the checkpoint has no value of them at all, not even the chief's.
     """
+    prefix = _UNTRACKED if kept_nowhere_else else _PREFIX
     return [
         ReplicaPart(
-            name=f"{_PREFIX}{index}/{replica}",
+            name=f"{prefix}{index}/{replica}",
             variable=part,
-            always_kept=_ACCUMULATOR in getattr(variable, "path", variable.name),
+            always_kept=kept_nowhere_else or _ACCUMULATOR in getattr(variable, "path", variable.name),
         )
         for index, variable in enumerate(variables)
         for replica, part in enumerate(_tf_internals.local_values(variable))
     ]
+
+
+def untracked_variables(checkpoint: Any) -> list[Any]:
+    """Variables of Keras layers and models in a checkpoint that ``tf.train.Checkpoint`` leaves out.
+
+    Keras 3 does not let TensorFlow track seed generators: after a resume, Dropout would draw its first masks
+    again.
+
+    Args:
+        checkpoint: a ``tf.train.Checkpoint``.
+    """
+    keras = sys.modules.get("keras")
+    if keras is None:
+        return []
+    nodes = list(tf.train.TrackableView(checkpoint).descendants())
+    known = {id(node) for node in nodes}
+    found: dict[int, Any] = {}
+    for layer in (node for node in nodes if isinstance(node, keras.Layer)):
+        found |= {id(one): one for one in layer.variables if id(one) not in known}
+    return list(found.values())
 
 
 def is_accumulator(variable: Any) -> bool:
@@ -85,7 +109,7 @@ def check(parts: Iterable[ReplicaPart], tensors: dict[str, Any]) -> None:
     """
     present = {part.name: part.variable.shape for part in parts}
     for name, tensor in tensors.items():
-        if not name.startswith(_PREFIX):
+        if not name.startswith((_PREFIX, _UNTRACKED)):
             continue
         if name not in present or not present[name].is_compatible_with(tensor.shape):
             raise CheckpointMismatchError(

@@ -39,12 +39,16 @@ with strategy.scope():
     loss_sum = tf.Variable(  # reading it is a collective, as with metrics in custom loops
         0.0, synchronization=tf.VariableSynchronization.ON_READ, aggregation=tf.VariableAggregation.SUM
     )
+    dropout = keras.layers.Dropout(0.5)  # its seeds are in no TensorFlow checkpoint
     seen = tf.Variable(0.0, trainable=False)  # each replica writes its own, as BatchNormalization does
 
 
 def replica_step(batch):
     with tf.GradientTape() as tape:
-        loss = tf.reduce_mean((batch[0] @ weights - batch[1]) ** 2) / strategy.num_replicas_in_sync
+        loss = (
+            tf.reduce_mean((dropout(batch[0], training=True) @ weights - batch[1]) ** 2)
+            / strategy.num_replicas_in_sync
+        )
     optimizer.apply([tape.gradient(loss, weights)], [weights])
     loss_sum.assign_add(loss)
     seen.assign(0.9 * seen + tf.reduce_mean(batch[0]))
@@ -66,7 +70,9 @@ def signal_once(step: int) -> None:
             os.kill(os.getpid(), signal.Signals[name])
 
 
-checkpoint = tf.train.Checkpoint(weights=weights, optimizer=optimizer, loss_sum=loss_sum, seen=seen)
+checkpoint = tf.train.Checkpoint(
+    weights=weights, optimizer=optimizer, loss_sum=loss_sum, seen=seen, dropout=dropout
+)
 manager = tf.train.CheckpointManager(checkpoint, directory, max_to_keep=2)
 handler = tf_preempt.PreemptionCheckpointHandler(resolver, manager, save_every=4)
 iterator = handler.track(iter(strategy.experimental_distribute_dataset(dataset)))
