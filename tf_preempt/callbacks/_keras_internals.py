@@ -9,12 +9,14 @@ the logs of an epoch.  What is used:
   ``_num_batches``, ``data_adapter``, ``steps_per_epoch``, ``steps_per_execution``;
 * the two counters of ``ModelCheckpoint`` named below;
 * ``Model._initial_epoch``, ``_eval_epoch_iterator``, ``_get_metrics_result_or_logs``, ``_symbolic_build``,
-  ``_distribute_strategy``.
+  ``_distribute_strategy``;
+* what ``Model.train_function`` has in its closure.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import sys
 import threading
 import types
@@ -212,6 +214,12 @@ def ensure_built(model: Any, epoch_iterator: Any) -> None:
     if any(leaf.shape.rank is None for leaf in keras.tree.flatten(spec)):
         spec = next(iter(dataset))  # shapes are known only from an element
     model._symbolic_build(data_batch=spec)
+
+
+def functions_of_step(function: Callable[..., Any]) -> list[Any]:
+    """A model's ``train_function`` and what it calls, among it the ``tf.function`` with the traced step."""
+    inside = inspect.getclosurevars(function).nonlocals if inspect.isfunction(function) else {}
+    return [function, *inside.values()]
 
 
 def override(model: Any, name: str, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -24,6 +24,7 @@ from tf_preempt.checkpointing.iterator_state import take_position
 from tf_preempt.checkpointing.random_state import set_random_state, take_random_state
 from tf_preempt.checkpointing.saving import Snapshot
 from tf_preempt.checkpointing.session import Restored, TrainingSession
+from tf_preempt.checkpointing.step_randomness import warn_of_random_ops
 from tf_preempt.checkpointing.worker_part import WorkerPart
 from tf_preempt.errors import CheckpointMismatchError
 
@@ -66,6 +67,7 @@ class ProtectedFit:
         self._changed = False  # something was executed since this process restored
         self._was_restored = False
         self._ended = False
+        self._looked_at_step = False
         # Logs of the phase's last step, and of the epoch's training while its validation runs.
         self._logs: Any = {}
         self._epoch_logs: dict[str, Any] = {}
@@ -368,6 +370,9 @@ class ProtectedFit:
             with self._session.guard():
                 self._changed = True
                 self._logs = function(iterator)
+            if data is self._train_data and not self._looked_at_step:
+                self._looked_at_step = True
+                warn_of_random_ops(keras_internals.functions_of_step(function))
             if data is not None:
                 data.step_taken()
             if data is self._train_data:

@@ -25,6 +25,7 @@ from tf_preempt.checkpointing.iterator_state import set_position, take_position
 from tf_preempt.checkpointing.random_state import set_random_state, take_random_state
 from tf_preempt.checkpointing.saving import Snapshot
 from tf_preempt.checkpointing.session import SessionOptions, TrainingSession
+from tf_preempt.checkpointing.step_randomness import warn_of_random_ops
 from tf_preempt.checkpointing.worker_part import WorkerPart
 from tf_preempt.errors import CheckpointMismatchError, ConfigError
 from tf_preempt.strategies import _tf_internals
@@ -117,6 +118,7 @@ class PreemptionCheckpointHandler:
         self._steps = 0
         self._counts_turns = False
         self._said_ignored = False
+        self._looked_at_step = False
         self._finished = False
         self._tracked: dict[str, Any] = {}
         self._restored = WorkerPart()
@@ -209,6 +211,9 @@ class PreemptionCheckpointHandler:
         """
         with self._session.guard():
             result = distributed_train_function(*args, **kwargs)
+        if not self._looked_at_step:
+            self._looked_at_step = True
+            warn_of_random_ops([distributed_train_function])
         if not self._counts_turns:
             self._count_step()
         return result

@@ -64,6 +64,7 @@ from tf_preempt.strategies._tf_internals.distributed_input import (
 from tf_preempt.strategies._tf_internals.functions import (
     is_reachable,
     is_tf_function,
+    random_ops_of,
     rewrapped_tf_function,
 )
 from tf_preempt.strategies._tf_internals.iterators import (
@@ -109,6 +110,7 @@ __all__ = [
     "distributed_from_function",
     "is_reachable",
     "is_tf_function",
+    "random_ops_of",
     "rewrapped_tf_function",
     "deserialize_iterator",
     "owned_iterators",

@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_preempt.strategies._tf_internals.access import attribute
+from tf_preempt.strategies._tf_internals.functions import ops_in
 
 
 def dataset_inputs(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
@@ -46,13 +47,7 @@ def dataset_function_ops(dataset: tf.data.Dataset) -> Iterator[tf.Operation]:
     """
     for wrapper in attribute(dataset, "_functions", "Dataset")():
         function = attribute(wrapper, "function", "StructuredFunctionWrapper")
-        yield from _ops_in(attribute(function, "graph", "ConcreteFunction"))
-
-
-def _ops_in(graph: Any) -> Iterator[tf.Operation]:
-    yield from graph.get_operations()
-    for function in attribute(graph, "_functions", "FuncGraph").values():
-        yield from _ops_in(attribute(function, "graph", "AtomicFunction"))
+        yield from ops_in(attribute(function, "graph", "ConcreteFunction"))
 
 
 def dataset_file_names(dataset: tf.data.Dataset) -> tf.data.Dataset | None:

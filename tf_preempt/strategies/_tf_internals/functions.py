@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -53,3 +53,32 @@ def is_reachable(tensor: tf.Tensor) -> bool:
     while graph is not home and getattr(graph, "is_control_flow_graph", False):
         graph = graph.outer_graph
     return graph is home
+
+
+def random_ops_of(fn: Any) -> set[str]:
+    """Types of the ops in all traces of a ``tf.function`` that draw random numbers and count in their kernel.
+
+    Args:
+        fn: made by ``tf.function``.
+
+    Raises:
+        InternalsChangedError: TensorFlow's private names have changed.
+    """
+    traces = attribute(fn, "_list_all_concrete_functions", "Function")()
+    return {op.type for trace in traces for op in ops_in(trace.graph) if _counts_in_its_kernel(op)}
+
+
+def _counts_in_its_kernel(op: tf.Operation) -> bool:
+    definition = op.op_def
+    return bool(definition.is_stateful) and any(argument.name == "seed" for argument in definition.attr)
+
+
+def ops_in(graph: Any) -> Iterator[tf.Operation]:
+    """The ops of a function's graph, and of the functions that it calls.
+
+    Raises:
+        InternalsChangedError: TensorFlow's private names have changed.
+    """
+    yield from graph.get_operations()
+    for function in attribute(graph, "_functions", "FuncGraph").values():
+        yield from ops_in(attribute(function, "graph", "AtomicFunction"))

@@ -1,0 +1,42 @@
+"""Random numbers that a training step draws from where no checkpoint reaches.
+
+``tf.random.normal`` and its like count in the kernel of their op: a new process begins to count again, so
+that a resumed run draws other numbers than an undisturbed one.  They can only be found, and said.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+from tf_preempt.strategies import _tf_internals
+
+_log = logging.getLogger("tf_preempt")
+_warned = False
+
+
+def warn_of_random_ops(functions: Iterable[Any]) -> None:
+    """Warns once in a process if a step draws random numbers whose state cannot be saved.
+
+    Args:
+        functions: what the step was traced in; those that are no ``tf.function`` are passed over, and so are
+            steps that run eagerly, which leave no graph to look at.
+
+    Raises:
+        InternalsChangedError: TensorFlow's private names have changed.
+    """
+    global _warned
+    if _warned:
+        return
+    traced = [function for function in functions if _tf_internals.is_tf_function(function)]
+    names = sorted({name for function in traced for name in _tf_internals.random_ops_of(function)})
+    if names:
+        _warned = True
+        _log.warning(
+            "The training step draws random numbers with ops whose state is in no checkpoint (%s): a resumed "
+            "run draws others than an undisturbed one.\n"
+            "HINT: use keras.random with a keras.random.SeedGenerator that a layer holds, or "
+            "tf.random.stateless_* with a seed made of the step.",
+            ", ".join(names),
+        )
