@@ -30,7 +30,7 @@ from tf_preempt._hostlist import expand_tasks_per_node
 from tf_preempt._slurm_variables import SlurmVariables
 from tf_preempt.errors import SlurmError
 
-__all__ = ["GPU_VARIABLES", "SlurmJob", "is_slurm_job"]
+__all__ = ["GPU_VARIABLES", "SlurmJob", "SlurmRun", "is_slurm_job"]
 
 GPU_VARIABLES = (
     "CUDA_VISIBLE_DEVICES",
@@ -54,6 +54,53 @@ _MOST_COMPONENTS = 128
 def is_slurm_job(environ: Mapping[str, str]) -> bool:
     """Says whether `environ` is of a process in a Slurm job (a task, a batch script, or a shell)."""
     return bool(environ.get("SLURM_JOB_ID"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlurmRun:
+    """One run of a job: a job that is requeued keeps its number and runs again from the top.
+
+    Args:
+        job_id: number of the job (of an array's element, its own).
+        requeue_as: what ``scontrol requeue`` calls it: ``12``, ``12_3`` for an element of an array, the first
+            component's number for a heterogeneous job.
+        restart_count: how often it was requeued before this run.
+        end_time: when its time limit ends it, in seconds since the epoch, as known at its start; None where
+            Slurm does not say (22.05 does not).
+        in_step: whether ``srun`` started this process; Slurm gives no notice to others.
+    """
+
+    job_id: int
+    requeue_as: str
+    restart_count: int = 0
+    end_time: float | None = None
+    in_step: bool = False
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str]) -> SlurmRun:
+        """Reads which run of which job this process belongs to.
+
+        Raises:
+            SlurmError: there is no Slurm job, or a variable is malformed.
+
+        Environment:
+            SLURM_JOB_ID, SLURM_ARRAY_JOB_ID, SLURM_ARRAY_TASK_ID, SLURM_HET_JOB_ID, SLURM_RESTART_COUNT,
+            SLURM_JOB_END_TIME, SLURM_STEP_ID.
+        """
+        variables = SlurmVariables(environ)
+        job_id = variables.integer("SLURM_JOB_ID", minimum=1)
+        if job_id is None:
+            raise SlurmError("SLURM_JOB_ID is not set: this process does not run in a Slurm job.")
+        array, element = variables.integer("SLURM_ARRAY_JOB_ID"), variables.integer("SLURM_ARRAY_TASK_ID")
+        leader = variables.integer("SLURM_HET_JOB_ID") or job_id
+        return cls(
+            job_id=job_id,
+            requeue_as=str(leader) if array is None or element is None else f"{array}_{element}",
+            restart_count=variables.integer("SLURM_RESTART_COUNT") or 0,
+            end_time=variables.integer("SLURM_JOB_END_TIME", minimum=1),
+            in_step=(variables.integer("SLURM_STEP_ID", "SLURM_STEPID") or 0) < _FIRST_RESERVED_STEP
+            and variables.text("SLURM_STEP_ID") is not None,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

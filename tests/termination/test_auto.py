@@ -74,7 +74,7 @@ def test_every_platform_prints_as_its_value_and_has_a_restart_code():
         assert restart_exit_code(platform) > 0
 
 
-@pytest.mark.parametrize("platform", list(Platform))
+@pytest.mark.parametrize("platform", sorted(set(Platform) - {Platform.SLURM}))
 @pytest.mark.parametrize(
     ("config", "kinds"),
     [

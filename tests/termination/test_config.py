@@ -7,20 +7,21 @@ import types
 import pytest
 
 from tf_preempt.errors import ConfigError
-from tf_preempt.termination import TerminationConfig
+from tf_preempt.termination import SlurmOptions, TerminationConfig
 
 
 def _nothing():
     return False
 
 
-def test_defaults_leave_the_choice_to_the_platform_and_watch_sigterm():
+def test_defaults_leave_the_choice_to_the_platform():
     config = TerminationConfig()
     assert config.termination_watcher_fn is None
     assert config.exit_fn is None
     assert config.grace_period is None
     assert config.save_fn is None
-    assert config.signals == ("SIGTERM",)
+    assert config.signals is None
+    assert config.slurm == SlurmOptions()
 
 
 def test_positional_arguments_are_tensorflows_in_its_order():
@@ -31,7 +32,7 @@ def test_positional_arguments_are_tensorflows_in_its_order():
         30,
         repr,
     )
-    assert list(inspect.signature(TerminationConfig).parameters)[4:] == ["signals"]
+    assert list(inspect.signature(TerminationConfig).parameters)[4:] == ["signals", "slurm"]
     with pytest.raises(TypeError):
         TerminationConfig(_nothing, print, 30, repr, ("SIGTERM",))
 
@@ -77,7 +78,6 @@ def test_signals_are_kept_as_names(signals, parsed):
     ("signals", "message"),
     [
         ("SIGTERM", r"signals='SIGTERM'; expected a sequence(.|\n)*\('SIGTERM',\)"),
-        (None, "signals=None; expected a sequence"),
         ({"SIGTERM"}, "expected a sequence"),
         (("SIGTREM",), "'SIGTREM', which is not the name of a signal"),
         (("sigterm",), "'sigterm', which is not the name of a signal"),
@@ -108,7 +108,7 @@ def test_from_any_takes_an_object_with_tensorflows_attributes():
     )
     ours = TerminationConfig.from_any(theirs)
     assert ours == TerminationConfig(_nothing, print, 30, repr)
-    assert ours.signals == ("SIGTERM",)
+    assert ours.signals is None
 
 
 def test_from_any_takes_tensorflows_own_object(run_script):

@@ -7,6 +7,7 @@ from tf_preempt.termination.config import TerminationConfig
 from tf_preempt.termination.function import FunctionWatcher
 from tf_preempt.termination.notice import TerminationNotice
 from tf_preempt.termination.signals import SignalWatcher
+from tf_preempt.termination.slurm_options import SlurmOptions
 from tf_preempt.termination.watcher import TerminationMonitor, TerminationWatcher
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "TerminationWatcher",
     "TerminationMonitor",
     "SignalWatcher",
+    "SlurmOptions",
     "FunctionWatcher",
     "Platform",
     "detect_platform",

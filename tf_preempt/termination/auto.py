@@ -5,11 +5,15 @@ from __future__ import annotations
 import enum
 import logging
 import os
-from collections.abc import Callable, Mapping
+import signal
+from collections.abc import Callable, Mapping, Sequence
 
-from tf_preempt.termination.config import TerminationConfig
+from tf_preempt._slurm import SlurmRun
+from tf_preempt._slurm_control import SlurmControl
+from tf_preempt.termination.config import TerminationConfig, usual_signals
 from tf_preempt.termination.function import FunctionWatcher
 from tf_preempt.termination.signals import SignalWatcher
+from tf_preempt.termination.slurm_time_limit import TimeLimitWatcher
 from tf_preempt.termination.watcher import TerminationWatcher
 
 _log = logging.getLogger("tf_preempt")
@@ -82,7 +86,14 @@ def _product_name(source: str | os.PathLike[str] | Callable[[], str]) -> str:
         return ""
 
 
-def make_watchers(config: TerminationConfig, platform: Platform) -> list[TerminationWatcher]:
+def make_watchers(
+    config: TerminationConfig,
+    platform: Platform,
+    *,
+    environ: Mapping[str, str] = os.environ,
+    is_chief: bool = True,
+    save_seconds: Callable[[], float | None] = lambda: None,
+) -> list[TerminationWatcher]:
     """Makes the sources of notices for a platform.
 
     To be called in the main thread, because only there Python lets signals be caught.
@@ -90,6 +101,9 @@ def make_watchers(config: TerminationConfig, platform: Platform) -> list[Termina
     Args:
         config: what the user asked for.
         platform: where the process runs.
+        environ: the environment variables.
+        is_chief: whether this worker also watches what all workers share: the time limit of a Slurm job.
+        save_seconds: says what a save takes, in seconds, or None.
 
     Returns:
         The watchers, to be handed to a `TerminationMonitor`, which closes them.  Signals are caught from now
@@ -97,19 +111,34 @@ def make_watchers(config: TerminationConfig, platform: Platform) -> list[Termina
 
     Raises:
         ConfigError: called outside the main thread while `config.signals` is not empty.
+        SlurmError: a variable of Slurm is malformed.
     """
     watchers: list[TerminationWatcher] = []
+    sources: list[str] = []
     if config.termination_watcher_fn is not None:
         watchers.append(FunctionWatcher(config.termination_watcher_fn))
-    if config.signals:
-        # Last, because it is the one that changes the process: an error above leaves nothing to undo.
-        watchers.append(SignalWatcher(config.signals))
-    _log.info(
-        "Platform %s; sources of termination notices: %s.",
-        platform,
-        ", ".join(
-            [*map(str, config.signals), *(["termination_watcher_fn"] * bool(config.termination_watcher_fn))]
+        sources.append("termination_watcher_fn")
+    run = SlurmRun.from_environ(environ) if platform is Platform.SLURM else None
+    watches_limit = run is not None and is_chief and config.slurm.time_limit_lead_s != 0
+    names = config.signals if config.signals is not None else _free_signals(usual_signals(str(platform)))
+    if names:
+        # Before anything that runs, because it is refused outside the main thread.
+        watchers.append(SignalWatcher(names))
+        sources.extend(map(str, names))
+    if run is not None and watches_limit:
+        lead_s = config.slurm.time_limit_lead_s
+        watchers.append(
+            TimeLimitWatcher(run, SlurmControl(environ), lead_s=lead_s, save_seconds=save_seconds)
         )
-        or "none",
-    )
+        sources.append("the job's time limit")
+    _log.info("Platform %s; sources of termination notices: %s.", platform, ", ".join(sources) or "none")
     return watchers
+
+
+def _free_signals(names: Sequence[str]) -> list[str]:
+    """SIGTERM, and of the others those for which the program has no handler of its own."""
+    return [
+        name
+        for name in names
+        if name == "SIGTERM" or signal.getsignal(signal.Signals[name]) in (signal.SIG_DFL, None)
+    ]

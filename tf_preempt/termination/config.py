@@ -11,7 +11,12 @@ from typing import Any
 
 from tf_preempt.errors import ConfigError
 from tf_preempt.termination.signals import parse_signals
+from tf_preempt.termination.slurm_options import SlurmOptions
 
+_USUAL_SIGNALS = ("SIGTERM",)
+# Where a scheduler can be asked to send another signal before the end, as with Slurm's --signal=USR1@120.
+_SIGNALS_BY_PLATFORM = {"slurm": ("SIGTERM", "SIGUSR1", "SIGUSR2")}
+_PLATFORMS = ("local", "slurm", "gce", "kubernetes", "agent_platform")
 _TENSORFLOW_ARGUMENTS = ("termination_watcher_fn", "exit_fn", "grace_period", "save_fn")
 
 
@@ -35,11 +40,13 @@ class TerminationConfig:
         grace_period: seconds from the notice to the end of the process, to be trained in before the last
             save.  None or 0: save and leave at once.  Not worth setting under three times the time of a save.
         save_fn: called to write the checkpoint in place of the checkpoint manager's ``save``.
-        signals: names of the signals that are notices.
+        signals: names of the signals that are notices; None: SIGTERM, and in a Slurm job also SIGUSR1 and
+            SIGUSR2 (``#SBATCH --signal``) where the program has no handler of its own for them.
+        slurm: how to leave a Slurm job; see `SlurmOptions`.
 
     Raises:
-        ConfigError: a function is not callable, `grace_period` is not a number of seconds from 0, or a signal
-            is unknown or cannot be caught.
+        ConfigError: a function is not callable, `grace_period` is not a number of seconds from 0, a signal is
+            unknown or cannot be caught, or `slurm` is no `SlurmOptions`.
 
     References:
         https://www.tensorflow.org/api_docs/python/tf/distribute/experimental/TerminationConfig (2.21)
@@ -49,14 +56,34 @@ class TerminationConfig:
     exit_fn: Callable[[], object] | None = None
     grace_period: float | None = None
     save_fn: Callable[..., object] | None = None
-    signals: Sequence[str | signal.Signals] = dataclasses.field(default=("SIGTERM",), kw_only=True)
+    signals: Sequence[str | signal.Signals] | None = dataclasses.field(default=None, kw_only=True)
+    slurm: SlurmOptions = dataclasses.field(default_factory=SlurmOptions, kw_only=True)
 
     def __post_init__(self) -> None:
         for name in ("termination_watcher_fn", "exit_fn", "save_fn"):
             _check_callable(name, getattr(self, name))
         _check_grace_period(self.grace_period)
-        names = tuple(number.name for number in parse_signals(self.signals))
-        object.__setattr__(self, "signals", names)
+        if self.signals is not None:
+            names = tuple(number.name for number in parse_signals(self.signals))
+            object.__setattr__(self, "signals", names)
+        if not isinstance(self.slurm, SlurmOptions):
+            raise ConfigError(
+                f"TerminationConfig: slurm={self.slurm!r}; expected a tf_preempt.termination.SlurmOptions.",
+                hint="Pass slurm=SlurmOptions(requeue='never'), for example.",
+            )
+
+    @classmethod
+    def for_platform(cls, platform: str, **changes: Any) -> TerminationConfig:
+        """What is used on a platform where nothing is said, to be written down or changed.
+
+        Args:
+            platform: ``"local"``, ``"slurm"``, ``"gce"``, ``"kubernetes"`` or ``"agent_platform"``.
+            **changes: arguments of this class that replace the platform's.
+
+        Raises:
+            ConfigError: `platform` is none of these, or a change cannot be used.
+        """
+        return cls(**{"signals": usual_signals(str(platform)), **changes})
 
     @classmethod
     def from_any(cls, config: object) -> TerminationConfig:
@@ -82,6 +109,20 @@ class TerminationConfig:
             )
         values: dict[str, Any] = {name: getattr(config, name) for name in _TENSORFLOW_ARGUMENTS}
         return cls(**values)
+
+
+def usual_signals(platform: str) -> tuple[str, ...]:
+    """The signals that are notices on a platform.
+
+    Raises:
+        ConfigError: it is not known.
+    """
+    if platform not in _PLATFORMS:
+        raise ConfigError(
+            f"platform={platform!r}; expected one of {', '.join(_PLATFORMS)}.",
+            hint="leave it to tf_preempt, which looks where the program runs",
+        )
+    return _SIGNALS_BY_PLATFORM.get(platform, _USUAL_SIGNALS)
 
 
 def _check_callable(name: str, value: object) -> None:

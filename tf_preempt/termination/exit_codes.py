@@ -50,6 +50,7 @@ from collections.abc import Iterable
 from tf_preempt.errors import ConfigError
 
 __all__ = [
+    "CANCELLED",
     "PERMANENT",
     "RESTART_AGENT_PLATFORM",
     "RESTART_LOCAL",
@@ -69,6 +70,8 @@ RESTART_SIGTERM = 143
 """The same on GCE and Kubernetes."""
 RESTART_AGENT_PLATFORM = 134
 """The same in a managed training job of the Agent Platform."""
+CANCELLED = 143
+"""Saved, and its owner does not want it any more (``scancel``): as a program without a handler leaves."""
 PERMANENT = 1
 """An error that a restart would not cure."""
 USAGE = 2

@@ -1,0 +1,239 @@
+"""Asks Slurm's controller about a job, and has it requeued: ``scontrol`` and ``squeue`` as child processes.
+
+Slurm signals everything that a step has started, so also a ``scontrol`` that is just asking: a requeue ends
+the very command that asked for it.  Therefore the commands run with those signals ignored.
+
+References:
+    scontrol(1), squeue(1); their answers under Slurm 22.05.8 for jobs in all the situations named here.
+"""
+
+from __future__ import annotations
+
+import calendar
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from tf_preempt.errors import SlurmError
+
+__all__ = ["JobRecord", "SlurmControl", "parse_fields"]
+
+# `sh` sets to "ignore" what the command then inherits; a Python hook between fork and exec is not safe in a
+# program with threads.
+_UNDISTURBED = ("/bin/sh", "-c", 'trap "" TERM INT HUP CONT USR1 USR2; exec "$0" "$@"')
+# A step's environment may lack the PATH of the batch script (sbatch --export=NAME).
+_USUAL_PLACES = "/usr/bin:/usr/local/bin:/opt/slurm/bin:/usr/local/slurm/bin:/usr/slurm/bin"
+_FIELD = re.compile(r"(?:^|(?<=\s))([A-Za-z][A-Za-z0-9_/:]*)=(\S*)")
+_TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)")
+_DURATION = re.compile(r"(?:(?:(\d+)-)?(\d+):)?(\d+):(\d\d)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobRecord:
+    """What the controller knows about a job.
+
+    Args:
+        state: such as ``RUNNING`` or ``COMPLETING``, in upper case; of a job that is ending, Slurm 22.05 says
+            only ``COMPLETING``.
+        reason: why it waits or ended, such as ``TimeLimit``; ``None`` (the word) if there is none.
+        restarts: how often it was requeued so far; None if not said.
+        may_requeue: whether it may be requeued; None if not said.
+        is_batch: whether ``sbatch`` started it: Slurm can requeue no other; None if not said.
+        start_time: when this run began, seconds since the epoch; None if unknown.
+        end_time: when it ends or ended, likewise.
+        preempt_time: when it was preempted, or what its end was moved to for that, likewise; None if it
+            is not.
+        limit_s: its time limit in seconds; None if it has none.
+        partition: name of its partition; empty if unknown.
+        fields: all fields of ``scontrol show job``, as text.
+    """
+
+    state: str
+    reason: str = "None"
+    restarts: int | None = None
+    may_requeue: bool | None = None
+    is_batch: bool | None = None
+    start_time: float | None = None
+    end_time: float | None = None
+    preempt_time: float | None = None
+    limit_s: float | None = None
+    partition: str = ""
+    fields: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def from_scontrol(cls, text: str) -> JobRecord:
+        """Reads ``scontrol show job -o``; of a heterogeneous job, its first component.
+
+        Raises:
+            SlurmError: there is no job in it.
+        """
+        line = next((line for line in text.splitlines() if "JobState=" in line), "")
+        # The job's name, which may say anything, stands before its state.
+        fields = parse_fields(line[max(0, line.find("JobState=")) :])
+        if not fields.get("JobState"):
+            raise SlurmError(f"`scontrol show job` names no state of the job: {text.strip()[:200]!r}.")
+        return cls(
+            state=fields["JobState"].upper(),
+            reason=fields.get("Reason", "None"),
+            restarts=_whole_number(fields.get("Restarts")),
+            may_requeue=_flag(fields.get("Requeue")),
+            is_batch=_flag(fields.get("BatchFlag")),
+            start_time=parse_time(fields.get("StartTime")),
+            end_time=parse_time(fields.get("EndTime")),
+            preempt_time=parse_time(fields.get("PreemptTime")),
+            limit_s=parse_duration(fields.get("TimeLimit")),
+            partition=fields.get("Partition", ""),
+            fields=fields,
+        )
+
+    @classmethod
+    def from_squeue(cls, text: str) -> JobRecord:
+        """Reads one line of ``squeue`` in this module's format, which knows less.
+
+        Raises:
+            SlurmError: it is no such line.
+        """
+        parts = (text.splitlines() or [""])[0].split("|")
+        if len(parts) != 5 or not parts[0]:
+            raise SlurmError(f"squeue said {text.strip()[:200]!r}; expected a line of five fields.")
+        start, end, limit_s = parse_time(parts[1]), parse_time(parts[2]), parse_duration(parts[3])
+        known = start is not None and end is not None and limit_s is not None
+        # A preemption moves the end and leaves the limit; minutes, as limits are rounded and changed.
+        moved = known and parts[0] == "RUNNING" and start + limit_s - end > 60.0  # type: ignore[operator]
+        return cls(
+            state=parts[0].upper(),
+            reason=parts[4] or "None",
+            start_time=start,
+            end_time=end,
+            limit_s=limit_s,
+            preempt_time=end if moved else None,
+        )
+
+
+_SQUEUE_FORMAT = "%T|%S|%e|%l|%r"
+
+
+class SlurmControl:
+    """The controller, seen from a process of a job.
+
+    Args:
+        environ: of the job; `PATH` says where the commands are, ``SLURM_CONF`` which cluster this is.
+        timeout_s: how long one command may take, in seconds.
+        run: starts a command, as ``subprocess.run`` does.
+    """
+
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        *,
+        timeout_s: float = 10.0,
+        run: Callable[..., subprocess.CompletedProcess[str]] = subprocess.run,
+    ) -> None:
+        # Times in the one format that is read here; TZ stays, as it is the zone that they are in.
+        self._environ = {**environ, "SLURM_TIME_FORMAT": "standard"}
+        self._path = f"{environ.get('PATH', '')}:{_USUAL_PLACES}"
+        self._timeout_s = timeout_s
+        self._run = run
+
+    def has(self, command: str) -> bool:
+        """Says whether a command of Slurm is installed here."""
+        return shutil.which(command, path=self._path) is not None
+
+    def ask(self, command: str, *arguments: str) -> str:
+        """What a command prints.
+
+        Raises:
+            SlurmError: it is not installed, did not answer in time, or failed; the message has its words.
+        """
+        program = shutil.which(command, path=self._path)
+        if program is None:
+            raise SlurmError(
+                f"{command} is not installed here (searched in {self._path}).",
+                hint="in a container, bind Slurm's commands, its configuration and munge's socket into it",
+            )
+        words = " ".join([command, *arguments])
+        try:
+            done = self._run(
+                [*_UNDISTURBED, program, *arguments],
+                env=self._environ,
+                timeout=self._timeout_s,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise SlurmError(f"`{words}` did not answer within {self._timeout_s:g} s.") from error
+        except OSError as error:
+            raise SlurmError(f"`{words}` could not be started: {error}.") from error
+        if done.returncode:
+            said = " ".join((done.stderr or done.stdout).split())
+            raise SlurmError(f"`{words}` left with {done.returncode}: {said}")
+        return done.stdout
+
+    def job(self, job_id: int) -> JobRecord:
+        """What is known about a job, from ``scontrol``, or from ``squeue`` where there is no ``scontrol``.
+
+        Raises:
+            SlurmError: neither answers.
+        """
+        try:
+            return JobRecord.from_scontrol(self.ask("scontrol", "show", "job", "-o", str(job_id)))
+        except SlurmError:
+            if not self.has("squeue"):
+                raise
+        said = self.ask("squeue", "--noheader", f"--jobs={job_id}", f"--format={_SQUEUE_FORMAT}")
+        return JobRecord.from_squeue(said)
+
+    def requeue(self, job: str) -> None:
+        """Puts a job back into the queue; Slurm ends this run of it.
+
+        Args:
+            job: number of the job, ``12_3`` for an element of an array.
+
+        Raises:
+            SlurmError: Slurm refused, or could not be asked.
+        """
+        self.ask("scontrol", "requeue", job)
+
+
+def parse_fields(text: str) -> dict[str, str]:
+    """The ``Name=value`` fields of ``scontrol show``; of a name that occurs twice, the first."""
+    fields: dict[str, str] = {}
+    for name, value in _FIELD.findall(text):
+        fields.setdefault(name, value)
+    return fields
+
+
+def parse_time(text: str | None) -> float | None:
+    """A time as Slurm prints it, in the local zone, in seconds since the epoch; None if it names none."""
+    match = _TIME.fullmatch(text or "")
+    if match is None:
+        return None
+    year, month, day, hour, minute, second = map(int, match.groups())
+    try:
+        return time.mktime((year, month, day, hour, minute, second, 0, 0, -1))
+    except (OverflowError, ValueError):
+        return float(calendar.timegm((year, month, day, hour, minute, second)))
+
+
+def parse_duration(text: str | None) -> float | None:
+    """``1-02:03:04``, ``02:03:04`` or ``3:04`` in seconds; None for ``UNLIMITED`` and the like."""
+    match = _DURATION.fullmatch(text or "")
+    if match is None:
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
+
+
+def _whole_number(text: str | None) -> int | None:
+    return int(text) if text and text.isascii() and text.isdigit() else None
+
+
+def _flag(text: str | None) -> bool | None:
+    number = _whole_number(text)
+    return None if number is None else bool(number)
