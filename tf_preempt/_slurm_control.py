@@ -13,7 +13,6 @@ import calendar
 import re
 import shutil
 import subprocess
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -26,7 +25,11 @@ __all__ = ["JobRecord", "SlurmControl", "parse_fields"]
 _UNDISTURBED = ("/bin/sh", "-c", 'trap "" TERM INT HUP CONT USR1 USR2; exec "$0" "$@"')
 # A step's environment may lack the PATH of the batch script (sbatch --export=NAME).
 _USUAL_PLACES = "/usr/bin:/usr/local/bin:/opt/slurm/bin:/usr/local/slurm/bin:/usr/slurm/bin"
+_MOST_SAID = 200
 _FIELD = re.compile(r"(?:^|(?<=\s))([A-Za-z][A-Za-z0-9_/:]*)=(\S*)")
+# A job's name may say anything, also "JobState=CANCELLED" or line breaks; it stands between these two.
+_BEFORE_NAME = re.compile(r"^JobId=(\d+)(?=\s)(.*?)\sJobName=", re.MULTILINE)
+_AFTER_NAME = re.compile(r"\sUserId=[^=]*\(\d+\)\s")
 _TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)")
 _DURATION = re.compile(r"(?:(?:(\d+)-)?(\d+):)?(\d+):(\d\d)")
 
@@ -45,10 +48,10 @@ class JobRecord:
         start_time: when this run began, seconds since the epoch; None if unknown.
         end_time: when it ends or ended, likewise.
         preempt_time: when it was preempted, or what its end was moved to for that, likewise; None if it
-            is not.
+            was not.
         limit_s: its time limit in seconds; None if it has none.
         partition: name of its partition; empty if unknown.
-        fields: all fields of ``scontrol show job``, as text.
+        fields: all fields of ``scontrol show job``, as text, but not the job's name.
     """
 
     state: str
@@ -64,17 +67,21 @@ class JobRecord:
     fields: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def from_scontrol(cls, text: str) -> JobRecord:
-        """Reads ``scontrol show job -o``; of a heterogeneous job, its first component.
+    def from_scontrol(cls, text: str, *, job_id: int | None = None) -> JobRecord:
+        """Reads ``scontrol show job -o``, times in UTC.
+
+        Args:
+            text: the answer: of a heterogeneous job all components, and all elements of an array if the job
+                asked about is its last element, whose number is the array's.
+            job_id: number of the job that is wanted; None: the first.
 
         Raises:
-            SlurmError: there is no job in it.
+            SlurmError: there is no such job in it.
         """
-        line = next((line for line in text.splitlines() if "JobState=" in line), "")
-        # The job's name, which may say anything, stands before its state.
-        fields = parse_fields(line[max(0, line.find("JobState=")) :])
+        fields = _fields_of_job(text, job_id)
         if not fields.get("JobState"):
-            raise SlurmError(f"`scontrol show job` names no state of the job: {text.strip()[:200]!r}.")
+            which = "the job" if job_id is None else f"job {job_id}"
+            raise SlurmError(f"`scontrol show job` names no state of {which}: {text.strip()[:200]!r}.")
         return cls(
             state=fields["JobState"].upper(),
             reason=fields.get("Reason", "None"),
@@ -90,15 +97,24 @@ class JobRecord:
         )
 
     @classmethod
-    def from_squeue(cls, text: str) -> JobRecord:
-        """Reads one line of ``squeue`` in this module's format, which knows less.
+    def from_squeue(cls, text: str, *, job_id: int | None = None) -> JobRecord:
+        """Reads what ``squeue`` says in this module's format, which is less; times in UTC.
+
+        Args:
+            text: the answer, a line for each component or element, as for `from_scontrol`.
+            job_id: number of the job that is wanted; None: the first.
 
         Raises:
-            SlurmError: it is no such line.
+            SlurmError: there is no such line.
         """
-        parts = (text.splitlines() or [""])[0].split("|")
-        if len(parts) != 5 or not parts[0]:
-            raise SlurmError(f"squeue said {text.strip()[:200]!r}; expected a line of five fields.")
+        lines = [line.split("|") for line in text.splitlines() if line]
+        parts = next((parts for parts in lines if job_id is None or parts[0] == str(job_id)), [])
+        if len(parts) != 6 or not parts[1]:
+            which = "a job" if job_id is None else f"job {job_id}"
+            raise SlurmError(
+                f"squeue said {text.strip()[:200]!r}; expected a line of six fields for {which}."
+            )
+        parts = parts[1:]
         start, end, limit_s = parse_time(parts[1]), parse_time(parts[2]), parse_duration(parts[3])
         known = start is not None and end is not None and limit_s is not None
         # A preemption moves the end and leaves the limit; minutes, as limits are rounded and changed.
@@ -113,7 +129,7 @@ class JobRecord:
         )
 
 
-_SQUEUE_FORMAT = "%T|%S|%e|%l|%r"
+_SQUEUE_FORMAT = "%A|%T|%S|%e|%l|%r"
 
 
 class SlurmControl:
@@ -132,9 +148,10 @@ class SlurmControl:
         timeout_s: float = 10.0,
         run: Callable[..., subprocess.CompletedProcess[str]] = subprocess.run,
     ) -> None:
-        # Times in the one format that is read here; TZ stays, as it is the zone that they are in.
-        self._environ = {**environ, "SLURM_TIME_FORMAT": "standard"}
-        self._path = f"{environ.get('PATH', '')}:{_USUAL_PLACES}"
+        # Times in the one format that is read here, and in a zone without an hour that comes twice.
+        self._environ = {**environ, "SLURM_TIME_FORMAT": "standard", "TZ": "UTC0"}
+        # An empty part of a PATH would be the working directory.
+        self._path = ":".join(filter(None, [environ.get("PATH"), _USUAL_PLACES]))
         self._timeout_s = timeout_s
         self._run = run
 
@@ -172,7 +189,7 @@ class SlurmControl:
             raise SlurmError(f"`{words}` could not be started: {error}.") from error
         if done.returncode:
             said = " ".join((done.stderr or done.stdout).split())
-            raise SlurmError(f"`{words}` left with {done.returncode}: {said}")
+            raise SlurmError(f"`{words}` left with {done.returncode}: {said[:_MOST_SAID]}")
         return done.stdout
 
     def job(self, job_id: int) -> JobRecord:
@@ -182,18 +199,19 @@ class SlurmControl:
             SlurmError: neither answers.
         """
         try:
-            return JobRecord.from_scontrol(self.ask("scontrol", "show", "job", "-o", str(job_id)))
+            said = self.ask("scontrol", "show", "job", "-o", str(job_id))
+            return JobRecord.from_scontrol(said, job_id=job_id)
         except SlurmError:
             if not self.has("squeue"):
                 raise
         said = self.ask("squeue", "--noheader", f"--jobs={job_id}", f"--format={_SQUEUE_FORMAT}")
-        return JobRecord.from_squeue(said)
+        return JobRecord.from_squeue(said, job_id=job_id)
 
     def requeue(self, job: str) -> None:
         """Puts a job back into the queue; Slurm ends this run of it.
 
         Args:
-            job: number of the job, ``12_3`` for an element of an array.
+            job: number of the job, or ``12_3`` for an element of an array.
 
         Raises:
             SlurmError: Slurm refused, or could not be asked.
@@ -210,15 +228,12 @@ def parse_fields(text: str) -> dict[str, str]:
 
 
 def parse_time(text: str | None) -> float | None:
-    """A time as Slurm prints it, in the local zone, in seconds since the epoch; None if it names none."""
+    """A time in UTC as Slurm prints it, in seconds since the epoch; None if it names none."""
     match = _TIME.fullmatch(text or "")
-    if match is None:
-        return None
-    year, month, day, hour, minute, second = map(int, match.groups())
     try:
-        return time.mktime((year, month, day, hour, minute, second, 0, 0, -1))
-    except (OverflowError, ValueError):
-        return float(calendar.timegm((year, month, day, hour, minute, second)))
+        return None if match is None else float(calendar.timegm(tuple(map(int, match.groups()))))
+    except ValueError:
+        return None  # such as the 0th of a month
 
 
 def parse_duration(text: str | None) -> float | None:
@@ -228,6 +243,18 @@ def parse_duration(text: str | None) -> float | None:
         return None
     days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
     return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
+
+
+def _fields_of_job(text: str, job_id: int | None) -> dict[str, str]:
+    """The fields of one job without its name; empty if there is no such job."""
+    starts = list(_BEFORE_NAME.finditer(text))
+    ends = [*(match.start() for match in starts[1:]), len(text)]
+    for match, end in zip(starts, ends, strict=False):
+        if job_id is None or int(match[1]) == job_id:
+            named = _AFTER_NAME.search(text, match.end(), end)
+            rest = text[named.start() if named else match.end() : end]
+            return {**parse_fields(rest), **parse_fields(match[0].removesuffix("JobName="))}
+    return {}
 
 
 def _whole_number(text: str | None) -> int | None:
