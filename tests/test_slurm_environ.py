@@ -1,11 +1,11 @@
-"""What `SlurmJob.from_environ` makes of Slurm's variables: recorded jobs, and wrong values one by one."""
+"""What is made of Slurm's variables: those of recorded jobs, and wrong values one by one."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from tf_preempt._slurm import SlurmJob, is_slurm_job
+from tf_preempt._slurm import SlurmJob, SlurmRun, is_slurm_job
 from tf_preempt.errors import SlurmError
 
 RECORDED = sorted((Path(__file__).parent / "data" / "slurm_env").glob("*.json"))
@@ -200,6 +200,65 @@ def test_a_batch_script_knows_how_many_tasks_srun_would_start(environ, ntasks):
 def test_says_whether_there_is_a_job():
     assert is_slurm_job(STEP)
     assert not is_slurm_job({"PATH": "/bin", "SLURM_CONF": "/etc/slurm/slurm.conf"})
+
+
+@pytest.mark.parametrize(("name", "environ"), recorded_tasks())
+def test_every_recorded_process_knows_which_run_of_which_job_it_belongs_to(name, environ):
+    run = SlurmRun.from_environ(environ)
+    assert run.in_step == (not name.startswith(("batch", "salloc")))
+    assert (run.job_id, run.restart_count, run.end_time) == (int(environ["SLURM_JOB_ID"]), 0, None)
+    is_array = environ.get("SLURM_ARRAY_JOB_ID") == environ["SLURM_JOB_ID"]
+    element = f"_{environ['SLURM_ARRAY_TASK_ID']}" if is_array else ""
+    assert run.requeue_as == environ["SLURM_JOB_ID"] + element
+
+
+@pytest.mark.parametrize(
+    ("change", "attribute", "value"),
+    [
+        ({}, "job_id", 7),
+        ({}, "requeue_as", "7"),
+        # The last element has the array's number, by which Slurm would requeue all elements.
+        ({"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "3"}, "requeue_as", "7_3"),
+        ({"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "0"}, "requeue_as", "7_0"),
+        ({"SLURM_ARRAY_JOB_ID": "6", "SLURM_ARRAY_TASK_ID": "3"}, "requeue_as", "7"),
+        ({"SLURM_ARRAY_JOB_ID": "7"}, "requeue_as", "7"),
+        ({"SLURM_HET_JOB_ID": "6"}, "requeue_as", "6"),
+        ({"SLURM_HET_SIZE": "2"}, "requeue_as", "7"),
+        ({}, "restart_count", 0),
+        ({"SLURM_RESTART_COUNT": "0"}, "restart_count", 0),
+        ({"SLURM_RESTART_COUNT": "3"}, "restart_count", 3),
+        ({}, "end_time", None),
+        ({"SLURM_JOB_END_TIME": "1796029063"}, "end_time", 1796029063),
+        ({"SLURM_JOB_END_TIME": ""}, "end_time", None),
+        ({}, "in_step", True),
+        ({"SLURM_STEP_ID": None}, "in_step", False),
+        ({"SLURM_STEP_ID": None, "SLURM_STEPID": "0"}, "in_step", True),
+        ({"SLURM_STEP_ID": "4294967290"}, "in_step", False),
+        ({"SLURM_STEP_ID": "4294967289"}, "in_step", True),
+        ({"SLURMD_NODENAME": "n8"}, "in_step", False),
+    ],
+)
+def test_reads_which_run_it_is(change, attribute, value):
+    assert getattr(SlurmRun.from_environ(changed(change)), attribute) == value
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"SLURM_JOB_ID": None}, "SLURM_JOB_ID is not set"),
+        ({"SLURM_JOB_ID": "7_3"}, "SLURM_JOB_ID='7_3' is malformed"),
+        ({"SLURM_ARRAY_JOB_ID": "x"}, "SLURM_ARRAY_JOB_ID='x' is malformed"),
+        ({"SLURM_RESTART_COUNT": "-1"}, "SLURM_RESTART_COUNT='-1' is malformed"),
+        (
+            {"SLURM_JOB_END_TIME": "0"},
+            "SLURM_JOB_END_TIME='0' is malformed: expected a whole number of at least 1",
+        ),
+    ],
+)
+def test_a_run_with_a_wrong_variable_is_refused(change, words):
+    with pytest.raises(SlurmError, match=words) as caught:
+        SlurmRun.from_environ(changed(change))
+    assert caught.value.hint
 
 
 def changed(change):

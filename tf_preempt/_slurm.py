@@ -13,7 +13,10 @@ This is the one module that knows the names of Slurm's variables.  Not all of th
   a heterogeneous job it is the last component's, whose tasks count on from those of the others.
 * ``SLURM_NTASKS_PER_NODE`` is what the job asked for.  Where a step's number of tasks does not fit, srun
   warns, ignores it and leaves it set: it counts only where ``SLURM_STEP_TASKS_PER_NODE`` is not to be seen.
-* ``SLURM_RESTART_COUNT`` is unset in the first run (Slurm 22.05), or 0 (newer versions).
+* ``SLURM_RESTART_COUNT`` is unset in the first run (Slurm 22.05), or 0 (newer versions).  Where it is unset,
+  a job submitted from inside a requeued one inherits that one's.
+* ``SLURM_ARRAY_JOB_ID`` may be inherited likewise, from the array whose element has submitted this job.
+  ``scontrol requeue`` takes the own number of an element, but for the last element's, which is the array's.
 
 References:
     srun(1), sbatch(1), section OUTPUT ENVIRONMENT VARIABLES; the environments of every task of 31 jobs under
@@ -62,8 +65,8 @@ class SlurmRun:
 
     Args:
         job_id: number of the job (of an array's element, its own).
-        requeue_as: what ``scontrol requeue`` calls it: ``12``, ``12_3`` for an element of an array, the first
-            component's number for a heterogeneous job.
+        requeue_as: what ``scontrol requeue`` calls it: its own number, the first component's for a
+            heterogeneous job, ``12_3`` for the last element of an array, whose number is the whole array's.
         restart_count: how often it was requeued before this run.
         end_time: when its time limit ends it, in seconds since the epoch, as known at its start; None where
             Slurm does not say (22.05 does not).
@@ -85,21 +88,26 @@ class SlurmRun:
 
         Environment:
             SLURM_JOB_ID, SLURM_ARRAY_JOB_ID, SLURM_ARRAY_TASK_ID, SLURM_HET_JOB_ID, SLURM_RESTART_COUNT,
-            SLURM_JOB_END_TIME, SLURM_STEP_ID.
+            SLURM_JOB_END_TIME, SLURM_STEP_ID, SLURM_STEP_NODELIST, SLURMD_NODENAME.
         """
         variables = SlurmVariables(environ)
         job_id = variables.integer("SLURM_JOB_ID", minimum=1)
         if job_id is None:
-            raise SlurmError("SLURM_JOB_ID is not set: this process does not run in a Slurm job.")
+            raise SlurmError(
+                "SLURM_JOB_ID is not set: this process does not run in a Slurm job.",
+                hint="Start the program with srun or sbatch.",
+            )
+        # A job that was submitted from an array's element inherits these two: then the array has another
+        # number, and its elements are none of this job's business.
         array, element = variables.integer("SLURM_ARRAY_JOB_ID"), variables.integer("SLURM_ARRAY_TASK_ID")
         leader = variables.integer("SLURM_HET_JOB_ID") or job_id
+        step_id = variables.integer("SLURM_STEP_ID", "SLURM_STEPID")
         return cls(
             job_id=job_id,
-            requeue_as=str(leader) if array is None or element is None else f"{array}_{element}",
+            requeue_as=str(leader) if array != job_id or element is None else f"{array}_{element}",
             restart_count=variables.integer("SLURM_RESTART_COUNT") or 0,
             end_time=variables.integer("SLURM_JOB_END_TIME", minimum=1),
-            in_step=(variables.integer("SLURM_STEP_ID", "SLURM_STEPID") or 0) < _FIRST_RESERVED_STEP
-            and variables.text("SLURM_STEP_ID") is not None,
+            in_step=step_id is not None and step_id < _FIRST_RESERVED_STEP and not _is_inherited(variables),
         )
 
 
