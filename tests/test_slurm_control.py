@@ -303,6 +303,13 @@ def test_a_command_that_hangs_is_given_up_and_killed(install):
         control.ask("scontrol", "show")
 
 
+def test_squeue_is_not_asked_where_the_controller_was_too_slow_for_scontrol(install, tmp_path):
+    environ = install(scontrol="exec /bin/sleep 600", squeue=f"echo >{tmp_path}/asked")
+    with pytest.raises(SlurmError, match="did not answer within"):
+        SlurmControl(environ, timeout_s=0.2).job(7)
+    assert not (tmp_path / "asked").exists()
+
+
 def test_the_time_out_is_ten_seconds_and_nothing_is_read_from_the_program(install):
     seen = {}
 

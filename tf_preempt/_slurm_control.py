@@ -193,16 +193,17 @@ class SlurmControl:
         return done.stdout
 
     def job(self, job_id: int) -> JobRecord:
-        """What is known about a job, from ``scontrol``, or from ``squeue`` where there is no ``scontrol``.
+        """What is known about a job, from ``scontrol``, or from ``squeue`` where ``scontrol`` is of no use.
 
         Raises:
-            SlurmError: neither answers.
+            SlurmError: neither answers, or ``scontrol`` not in time.
         """
         try:
             said = self.ask("scontrol", "show", "job", "-o", str(job_id))
             return JobRecord.from_scontrol(said, job_id=job_id)
-        except SlurmError:
-            if not self.has("squeue"):
+        except SlurmError as error:
+            # Who does not answer scontrol in time does not answer squeue either.
+            if isinstance(error.__cause__, subprocess.TimeoutExpired) or not self.has("squeue"):
                 raise
         said = self.ask("squeue", "--noheader", f"--jobs={job_id}", f"--format={_SQUEUE_FORMAT}")
         return JobRecord.from_squeue(said, job_id=job_id)

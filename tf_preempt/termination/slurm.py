@@ -48,7 +48,10 @@ TIME_LIMIT_SOURCE = "Slurm's time limit"
 """`TerminationNotice.source` of notices that come from the time limit."""
 # A signal that comes so long before the end is `--signal`'s: it is sent up to a minute early.
 _SIGNAL_BEFORE_LIMIT_S = 600.0
+# Slurm itself needs clocks that agree; this much apart is none of its runs' ends.
+_CLOCKS_APART_S = 5.0
 _ENDED_BY_OWNER = frozenset({"CANCELLED", "REVOKED", "DEADLINE"})
+_QUEUED_AGAIN = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"})
 _RUNS_ON = frozenset({"RUNNING", "CONFIGURING", "SUSPENDED", "SIGNALING", "STAGE_OUT", "STOPPED", "RESIZING"})
 
 
@@ -60,7 +63,7 @@ class Cause(str, enum.Enum):
     CANCELLED = "cancelled"
     REQUEUED = "requeued already"
     NODE_FAILURE = "a node failed"
-    SIGNAL = "a signal while the job runs on"
+    SIGNAL = "a notice while the job runs on"
     LOST_WORKER = "a worker was lost"
     UNKNOWN = "Slurm could not be asked why"
 
@@ -127,7 +130,9 @@ def cause_of(
     if record.preempt_time is not None or "PREEMPTED" in states:
         return Cause.PREEMPTED
     if not states & _RUNS_ON:
-        return Cause.REQUEUED if "PENDING" in states else Cause.CANCELLED
+        # squeue tells no number of restarts, but like scontrol an end that lies in the next run.
+        is_next = record.end_time is not None and record.end_time > now + _CLOCKS_APART_S
+        return Cause.REQUEUED if is_next or states & _QUEUED_AGAIN else Cause.CANCELLED
     if is_lost:
         return Cause.LOST_WORKER
     near = record.end_time is not None and record.end_time - now <= _SIGNAL_BEFORE_LIMIT_S
@@ -253,7 +258,9 @@ class SlurmExit:
         _log.warning("Slurm job %s, run %d: %s.", self._run.requeue_as, self._run.restart_count, verdict)
         return verdict
 
-    def _ask(self, tries: Sequence[float] = (0.0, 0.5, 2.0)) -> JobRecord | None:
+    def _ask(
+        self, tries: Sequence[float] = (0.0, 0.5, 2.0), *, level: int = logging.WARNING
+    ) -> JobRecord | None:
         """The controller's answer; None if it gives none."""
         problem = ""
         for pause_s in tries:
@@ -265,7 +272,7 @@ class SlurmExit:
                 problem = str(error).splitlines()[0]
             if not (self._control.has("scontrol") or self._control.has("squeue")):
                 break
-        _log.warning("Slurm could not be asked about job %d: %s", self._run.job_id, problem)
+        _log.log(level, "Slurm could not be asked about job %d: %s", self._run.job_id, problem)
         return None
 
     def _requeue(self, verdict: Verdict) -> Verdict:
@@ -276,7 +283,8 @@ class SlurmExit:
         else:
             return verdict
         # Somebody else may have been faster by a moment: then the job waits in the queue already.
-        record = self._ask()
+        # Fewer tries, and no second warning: other workers wait, and it may be the same failure.
+        record = self._ask((0.0, 0.5), level=logging.DEBUG)
         again = cause_of(record, self._run, source="", now=self._clock()) if record else None
         if again is Cause.REQUEUED:
             return dataclasses.replace(
