@@ -30,6 +30,7 @@ __all__ = ["main", "split_command"]
 # The second column is what `tf-preempt --help` says, where no verb's module is loaded.
 _VERBS = {
     "demo": "train a small model with and without interruptions, and compare the two",
+    "doctor": "say what is detected here, and what stands in the way of surviving a preemption",
     "launch": "start a program as several workers on this machine",
     "run": "start a program, and start it again when it was preempted",
 }

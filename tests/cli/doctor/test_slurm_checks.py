@@ -1,0 +1,149 @@
+import pytest
+
+from tf_preempt._slurm import SlurmJob
+from tf_preempt._slurm_control import JobRecord
+from tf_preempt.cli.doctor.finding import Status
+from tf_preempt.cli.doctor.slurm_checks import check_slurm
+from tf_preempt.cli.doctor.slurm_facts import SlurmFacts
+from tf_preempt.errors import SlurmError
+
+NOW = 1_000_000.0
+IN_STEP = SlurmJob(
+    job_id=7, step_id=0, procid=0, ntasks=2, nodes=("n0", "n1"), tasks_per_node=(1, 1), restart_count=3
+)
+IN_SCRIPT = SlurmJob(job_id=7, step_id=None, procid=0, ntasks=2, nodes=("n0", "n1"))
+
+
+def found(name, *, job=IN_STEP, save_s=None, script=None, config=None, **record):
+    values = {
+        "state": "RUNNING",
+        "is_batch": True,
+        "may_requeue": True,
+        "limit_s": 3600.0,
+        "end_time": NOW + 600,
+    }
+    facts = SlurmFacts(record=JobRecord(**{**values, **record}), script=script, config=config or {})
+    findings = check_slurm(facts, job, now=NOW, save_s=save_s)
+    return next((finding for finding in findings if finding.name == name), None)
+
+
+def test_a_step_is_ok_and_says_how_often_the_job_was_restarted():
+    finding = found("step")
+    assert (finding.status, finding.message) == (
+        Status.OK,
+        "job 7, step 0 of 2 task(s), restarted 3 time(s)",
+    )
+
+
+def test_a_program_without_srun_is_warned_of():
+    finding = found("step", job=IN_SCRIPT)
+    assert finding.status is Status.WARNING
+    assert "gets no notice before the grace" in finding.message
+    assert "trains alone, not as 2 tasks" in finding.message
+    assert "srun python train.py" in finding.hint
+
+
+@pytest.mark.parametrize(
+    ("record", "status", "said"),
+    [
+        ({}, Status.OK, "may be requeued (JobRequeue=1)"),
+        ({"may_requeue": False}, Status.WARNING, "may not be requeued"),
+        ({"may_requeue": None}, Status.INFO, "unknown"),
+        ({"is_batch": False}, Status.INFO, "none of sbatch's"),
+        ({"is_batch": False, "may_requeue": False}, Status.INFO, "none of sbatch's"),
+    ],
+)
+def test_whether_the_job_comes_back(record, status, said):
+    finding = found("requeue", config={"JobRequeue": "1"}, **record)
+    assert finding.status is status
+    assert said in finding.message
+
+
+def test_a_job_that_is_not_requeued_is_told_how_to_change_that():
+    assert "scontrol update JobId=$SLURM_JOB_ID Requeue=1" in found("requeue", may_requeue=False).hint
+
+
+@pytest.mark.parametrize(
+    ("record", "save_s", "values"),
+    [
+        ({}, None, {"limit_s": 3600.0, "end": NOW + 600, "left_s": 600.0, "lead_s": 60.0}),
+        ({}, 10.0, {"limit_s": 3600.0, "end": NOW + 600, "left_s": 600.0, "lead_s": 90.0}),
+        ({"limit_s": None}, None, {"limit_s": None, "end": NOW + 600, "left_s": 600.0}),
+        ({"end_time": None}, None, {"limit_s": 3600.0, "end": None, "left_s": None, "lead_s": 60.0}),
+    ],
+)
+def test_the_time_limit_and_when_a_training_leaves(record, save_s, values):
+    assert found("time-limit", save_s=save_s, **record).values == values
+
+
+def test_the_time_limit_is_said_in_hours():
+    message = found("time-limit").message
+    assert message.startswith("1:00:00, at ")
+    assert ", in 0:10:00; a training saves and leaves 60 s before" in message
+
+
+@pytest.mark.parametrize(
+    ("text", "save_s", "status", "said"),
+    [
+        ("TERM@120", None, Status.OK, "SIGTERM to the tasks, 120 s or more before the end"),
+        ("TERM@120", 120.0, Status.OK, "SIGTERM to the tasks"),
+        ("TERM@120", 121.0, Status.WARNING, "comes 120 s before the end, and a save has taken 121.0 s"),
+        ("TERM", None, Status.OK, "60 s or more"),
+        ("15@30", None, Status.OK, "SIGTERM to the tasks, 30 s"),
+        ("sigusr1@30", None, Status.OK, "SIGUSR1 to the tasks"),
+        ("R:USR2@30", None, Status.OK, "SIGUSR2 to the tasks"),
+        ("B:TERM@120", None, Status.WARNING, "comes to the batch shell only"),
+        ("b:USR1", None, Status.WARNING, "comes to the batch shell only"),
+        ("HUP@120", None, Status.WARNING, "is SIGHUP, which nobody waits for"),
+        ("999@120", None, Status.WARNING, "is 999, which nobody waits for"),
+        ("@120", None, Status.WARNING, "is nothing that sbatch takes"),
+        ("", None, Status.WARNING, "is nothing that sbatch takes"),
+    ],
+)
+def test_the_signal_before_the_time_limit(text, save_s, status, said):
+    finding = found("signal", script={"--signal": text}, save_s=save_s)
+    assert finding.status is status
+    assert said in finding.message
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"script": {}}, "no --signal in the batch script; sbatch's command line may have had one"),
+        ({"script": None}, "--signal is unknown: the batch script cannot be read"),
+        ({"script": None, "is_batch": False}, "--signal is unknown: Slurm tells it of batch jobs only"),
+    ],
+)
+def test_a_signal_that_is_not_told_is_no_trouble(changed, said):
+    finding = found("signal", **changed)
+    assert (finding.status, finding.message) == (Status.INFO, said)
+
+
+@pytest.mark.parametrize(
+    ("script", "config", "status"),
+    [
+        ({"--open-mode": "append"}, {}, Status.OK),
+        ({"--open-mode": "a"}, {}, Status.OK),
+        ({"--open-mode": "truncate"}, {"JobFileAppend": "1"}, Status.WARNING),
+        ({}, {"JobFileAppend": "1"}, Status.OK),
+        ({}, {"JobFileAppend": "0"}, Status.WARNING),
+        (None, {}, Status.WARNING),
+    ],
+)
+def test_output_that_a_requeue_empties_is_warned_of(script, config, status):
+    assert found("open-mode", script=script, config=config).status is status
+
+
+@pytest.mark.parametrize("record", [{"may_requeue": False}, {"is_batch": False}])
+def test_output_of_a_job_that_is_not_requeued_is_not_spoken_of(record):
+    assert found("open-mode", script={}, **record) is None
+
+
+def test_a_controller_that_does_not_answer_is_a_warning_with_the_cure():
+    facts = SlurmFacts(problems=(SlurmError("scontrol is not installed here.", hint="bind it"),))
+    findings = check_slurm(facts, IN_STEP, now=NOW, save_s=None)
+    assert [(finding.name, finding.status) for finding in findings] == [
+        ("step", Status.OK),
+        ("slurm", Status.WARNING),
+    ]
+    assert findings[1].hint == "bind it"

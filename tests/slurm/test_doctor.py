@@ -1,0 +1,150 @@
+"""``tf-preempt doctor`` in jobs of a real Slurm."""
+
+import json
+import sys
+
+import pytest
+
+from tests.slurm.conftest import running
+
+DOCTOR = [sys.executable, "-m", "tf_preempt", "doctor", "--size-mb", "1"]
+
+
+def reports_of(output):
+    return sorted(map(json.loads, output.splitlines()), key=lambda report: report["rank"])
+
+
+def checks_of(report):
+    return {check["name"]: check for check in report["checks"]}
+
+
+def trouble_in(report):
+    return [check for check in report["checks"] if check["status"] in ("warning", "error")]
+
+
+@pytest.fixture
+def shared(tmp_path):
+    return tmp_path / "runs"
+
+
+def test_a_step_of_two_nodes_is_all_right(slurm, shared):
+    output = slurm.client("srun", "-N2", "-n2", *DOCTOR, str(shared), "--json", "--all-tasks")
+    reports = reports_of(output)
+    assert [(report["rank"], report["host"]) for report in reports] == [(0, "n9"), (1, "n10")]
+    assert [trouble_in(report) for report in reports] == [[], []]
+    first, second = map(checks_of, reports)
+    assert first["cluster"]["values"]["resolver"] == "SlurmClusterResolver"
+    addresses = [task["address"] for task in first["cluster"]["values"]["tasks"]]
+    assert [address.split(":")[0] for address in addresses] == ["n9", "n10"]
+    assert second["task"]["values"]["port"] == int(addresses[1].split(":")[1])
+    assert [checks["peers"]["status"] for checks in (first, second)] == ["ok", "ok"]
+    assert first["shared"]["message"].startswith("all 2 tasks see")
+    preemption = {"mode": "REQUEUE", "owner": "partition low", "grace_s": 5.0, "kill_wait_s": 5.0}
+    assert preemption.items() <= first["preemption"]["values"].items()
+    assert first["time-limit"]["values"]["limit_s"] == 3600.0
+    assert not shared.exists()
+
+
+def test_only_the_first_task_prints_where_all_is_right(slurm):
+    output = slurm.client("srun", "-N3", "-n3", *DOCTOR)
+    assert output.count(" peers ") == output.count(" versions ") == 1
+    assert "2 of 2 other task(s) reached" in output
+    assert "rank " not in output.replace("rank 0 of 3", "")
+
+
+def in_batch(slurm, tmp_path, line, *, options="", step="srun"):
+    """The report of a batch script with one ``#SBATCH`` line."""
+    script, out = tmp_path / "job.sh", tmp_path / "out"
+    command = " ".join([step, *DOCTOR, "--json"])
+    script.write_text(f"#!/bin/sh\n#SBATCH -N2 -n2\n#SBATCH {line}\n{command}\n", encoding="utf-8")
+    slurm.client("sbatch", "--wait", *options.split(), "-o", str(out), str(script))
+    (report,) = reports_of(out.read_text(encoding="utf-8"))
+    return report
+
+
+def test_a_batch_script_as_the_readme_has_it_is_all_right(slurm, tmp_path):
+    report = in_batch(slurm, tmp_path, "--requeue --open-mode=append --signal=TERM@120")
+    assert trouble_in(report) == []
+    checks = checks_of(report)
+    assert [checks[name]["status"] for name in ("step", "requeue", "signal", "open-mode")] == ["ok"] * 4
+    assert checks["signal"]["values"] == {"signal": "TERM@120", "lead_s": 120.0}
+
+
+def test_what_a_batch_script_lacks_is_told_with_the_cure(slurm, tmp_path):
+    report = in_batch(slurm, tmp_path, "--requeue --signal=B:USR1@60")
+    assert {check["name"]: check["hint"] for check in trouble_in(report)} == {
+        "signal": "#SBATCH --signal=USR1@60",
+        "open-mode": "#SBATCH --open-mode=append",
+    }
+
+
+def test_a_job_that_is_not_to_be_requeued_is_told(slurm, tmp_path):
+    report = in_batch(slurm, tmp_path, "--no-requeue --open-mode=append")
+    assert [check["name"] for check in trouble_in(report)] == ["requeue"]
+
+
+def test_a_script_without_srun_is_told_to_use_it(slurm, tmp_path):
+    report = in_batch(slurm, tmp_path, "--requeue --open-mode=append", step="")
+    assert [check["name"] for check in trouble_in(report)] == ["step"]
+    checks = checks_of(report)
+    assert checks["cluster"]["values"]["resolver"] == "LocalClusterResolver"
+    assert "srun did not start this process" in checks["peers"]["message"]
+
+
+def test_a_partition_that_is_not_preempted_is_told(slurm):
+    (report,) = reports_of(slurm.client("srun", "-p", "high", "-N1", "-n1", *DOCTOR, "--json"))
+    preemption = checks_of(report)["preemption"]
+    assert (preemption["status"], preemption["values"]["mode"]) == ("info", "OFF")
+
+
+def test_a_save_that_does_not_fit_into_the_grace_is_an_error(slurm, shared):
+    events = shared / "events"
+    events.mkdir(parents=True)
+    line = {
+        "v": 1,
+        "t": 1.0,
+        "worker": 0,
+        "incarnation": 0,
+        "kind": "commit",
+        "checkpoint": "c-1",
+        "seconds": 11,
+    }
+    (events / "00000-00000.jsonl").write_text(json.dumps(line) + "\n", encoding="utf-8")
+    done = slurm.verb("exec", "srun", "-N1", "-n1", *DOCTOR, str(shared), "--json")
+    (report,) = reports_of(done.stdout)
+    assert (done.returncode, report["exit_status"]) == (1, 1)
+    (saves,) = trouble_in(report)
+    assert (saves["name"], saves["values"]["notice_s"]) == ("saves", 10.0)
+    assert "longer GraceTime of partition low" in saves["hint"]
+
+
+def test_a_directory_of_its_own_on_each_node_is_an_error(slurm, tmp_path):
+    own = f"TF_PREEMPT_DIR_OVERRIDE={tmp_path}/$SLURM_PROCID {' '.join(DOCTOR)} --json"
+    (tmp_path / "0").mkdir()
+    (tmp_path / "1").mkdir()
+    done = slurm.verb("exec", "srun", "-N2", "-n2", "sh", "-c", own)
+    assert done.returncode == 1
+    assert [[check["name"] for check in trouble_in(report)] for report in reports_of(done.stdout)] == [
+        ["shared"],
+        ["shared"],
+    ]
+
+
+def test_gpus_are_those_that_slurm_has_bound(slurm_with_gpus):
+    step = ["srun", "-N1", "-n2", "--gpus-per-task=2", *DOCTOR, "--json", "--all-tasks"]
+    gpus = [checks_of(report)["gpus"] for report in reports_of(slurm_with_gpus.client(*step))]
+    assert [found["values"]["which"] for found in gpus] == [["0", "1"], ["2", "3"]]
+    assert all("bound to this task by Slurm" in found["message"] for found in gpus)
+
+
+def test_a_partition_without_grace_and_a_cluster_that_kills_all_with_one_are_warned_of():
+    with running("--grace-time", "0", "--extra-conf", "KillOnBadExit=1") as slurm:
+        (report,) = reports_of(slurm.client("srun", "-N1", "-n1", *DOCTOR, "--json"))
+    trouble = {check["name"]: check for check in trouble_in(report)}
+    assert {name: check["status"] for name, check in trouble.items()} == {
+        "preemption": "warning",
+        "bad-exit": "warning",
+    }
+    assert "GraceTime=0" in trouble["preemption"]["message"]
+    assert "srun --kill-on-bad-exit=0" in trouble["bad-exit"]["hint"]
+    assert report["exit_status"] == 0

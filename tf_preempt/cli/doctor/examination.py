@@ -1,0 +1,184 @@
+"""All checks of one task, in the order in which they depend on each other."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from tf_preempt._slurm import SlurmRun
+from tf_preempt._slurm_control import SlurmControl
+from tf_preempt.checkpointing.directory import WriteProof
+from tf_preempt.cli.doctor import directory as directories
+from tf_preempt.cli.doctor import peers, versions
+from tf_preempt.cli.doctor.finding import Finding, from_error
+from tf_preempt.cli.doctor.meeting import Outcome, meet
+from tf_preempt.cli.doctor.place import Place, describe_place
+from tf_preempt.cli.doctor.preemption import preemption_of
+from tf_preempt.cli.doctor.saves import Notice, SaveTimes, check_saves, read_save_times
+from tf_preempt.cli.doctor.slurm_checks import check_slurm
+from tf_preempt.cli.doctor.slurm_facts import SlurmFacts, read_slurm_facts
+from tf_preempt.errors import SlurmError
+from tf_preempt.termination.auto import Platform
+
+__all__ = ["Examination"]
+
+# What these platforms give unless somebody has changed it: README, "Where it runs".
+_USUAL_NOTICES = {
+    Platform.KUBERNETES: Notice(
+        seconds=30.0,
+        origin="terminationGracePeriodSeconds, by default 30 s",
+        cure="set a longer terminationGracePeriodSeconds in the pod's specification",
+    ),
+    Platform.GCE: Notice(seconds=30.0, origin="a Spot VM's 30 s", cure="make the checkpoint smaller"),
+}
+
+
+@contextlib.contextmanager
+def _signals_held() -> Iterator[None]:
+    """Lets a signal wait that would end the program before it knows which file it has to remove."""
+    earlier = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, earlier)
+
+
+class Examination:
+    """The checks of this task.
+
+    Args:
+        place: where it runs.
+        environ: its environment variables.
+        directory: the checkpoint directory that was given; None if none was.
+        size_mb: how much is written there, in MB.
+        timeout_s: how long other tasks are waited for, in seconds.
+        host: name of this machine.
+        control: the controller of Slurm, which the first task asks; None: that of the environment.
+        clock: seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        environ: Mapping[str, str],
+        *,
+        directory: str | None,
+        size_mb: int,
+        timeout_s: float,
+        host: str,
+        control: SlurmControl | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._place = place
+        self._environ = environ
+        self._given = directory
+        self._size_mb = size_mb
+        self._timeout_s = timeout_s
+        self._host = host
+        self._control = control or SlurmControl(environ)
+        self._clock = clock
+        self._versions = versions.installed_versions()
+        # Outside of a cluster, or beside it, nobody else tells what there is to tell.
+        self._speaks = place.is_first or place.rank is None
+
+    def findings(self) -> list[Finding]:
+        """Makes all checks; what they write is deleted again."""
+        found = [*versions.check_versions(self._versions), *describe_place(self._place, host=self._host)]
+        directory, about_directory = directories.find_directory(self._given, self._environ)
+        proof: WriteProof | None = None
+        try:
+            if directory is not None and self._speaks:
+                with _signals_held():
+                    proof, written = directories.prove_writable(directory)
+                about_directory.append(written)
+            # Before all that takes time: the others are waiting.
+            about_peers, about_sharing = self._meet(directory, proof)
+            about_directory += about_sharing
+            if directory is not None and proof is not None:
+                about_directory.append(self._speed(directory))
+        finally:
+            if proof is not None:
+                proof.remove(also_directory=True)
+        found += about_peers
+        if self._speaks:
+            about_slurm, about_saves = self._notice(directory)
+            found += about_slurm
+            about_directory += about_saves
+        return [*found, *about_directory]
+
+    def _speed(self, directory: str) -> Finding:
+        try:
+            return directories.check_speed(directories.measure_speed(directory, self._size_mb))
+        except Exception as error:  # noqa: BLE001 - a URL's errors are TensorFlow's
+            return from_error("speed", error, hint="free some space, or choose another directory")
+
+    # ------------------------------------------------------------------------------------- the other tasks
+
+    def _meet(self, directory: str | None, proof: WriteProof | None) -> tuple[list[Finding], list[Finding]]:
+        """Meets the other tasks; what there is to say about the peers, and about the directory."""
+        place = self._place
+        alone = peers.nothing_to_reach(place)
+        if alone is not None or place.rank is None:
+            return [alone] if alone is not None else [], []
+        about_directory: list[Finding] = []
+
+        def report(outcome: Outcome) -> Mapping[str, Any]:
+            about_directory.extend(self._look(directory, outcome))
+            return about_directory[0].values
+
+        greeting = {
+            "host": self._host,
+            "versions": self._versions,
+            "proof": proof.name if proof is not None else None,
+        }
+        outcome = meet(place.members, place.rank, greeting, timeout_s=self._timeout_s, report=report)
+        about_peers = peers.check_peers(place.members, place.rank, outcome, timeout_s=self._timeout_s)
+        if place.is_first:
+            about_peers += peers.check_same_versions(self._versions, place.members, outcome)
+            if directory is not None and proof is not None:
+                about_directory.append(
+                    directories.check_shared_by_all(place.members, outcome.reports, directory)
+                )
+        return about_peers, about_directory
+
+    def _look(self, directory: str | None, outcome: Outcome) -> list[Finding]:
+        """What a task that is not the first says about the directory; how it is shared comes first."""
+        first = outcome.greetings.get(0, {})
+        seen = directories.look_for_proof(directory, first.get("proof"), rank=self._place.rank or 0)
+        if directory is None or not seen.values["shared"]:
+            return [seen]
+        proof, written = directories.prove_writable(directory)
+        if proof is not None:
+            proof.remove()
+        return [seen, written]
+
+    # ------------------------------------------------------------------------------------------ the notice
+
+    def _notice(self, directory: str | None) -> tuple[list[Finding], list[Finding]]:
+        """What Slurm does with the job, and whether a save fits into the notice."""
+        times, about_saves = read_save_times(directory) if directory is not None else (SaveTimes(), [])
+        facts = self._ask_slurm()
+        about_slurm: list[Finding] = []
+        notice, otherwise = _USUAL_NOTICES.get(self._place.platform), "how long a notice is here is not known"
+        if facts is not None:
+            about_slurm = check_slurm(facts, self._place.job, now=self._clock(), save_s=times.slowest_s)
+            preemption = preemption_of(facts)
+            notice = preemption.notice()
+            if preemption.mode == "OFF":
+                otherwise = "jobs are not preempted here, and a training leaves in time before the time limit"
+        if directory is not None:
+            about_saves.append(check_saves(times, notice, otherwise=otherwise))
+        return about_slurm, about_saves
+
+    def _ask_slurm(self) -> SlurmFacts | None:
+        """The controller's answers; None outside of a job."""
+        if self._place.platform is not Platform.SLURM:
+            return None
+        try:
+            job_id = SlurmRun.from_environ(self._environ).job_id
+        except SlurmError as error:
+            return SlurmFacts(problems=(error,))
+        return read_slurm_facts(self._control, job_id)

@@ -1,0 +1,175 @@
+"""What Slurm does with a job when it is requeued or reaches its time limit.
+
+Pure functions of the controller's answers (`SlurmFacts`).
+
+References:
+    sbatch(1), srun(1), scontrol(1); what Slurm 22.05.8 was seen to do.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+import signal
+from collections.abc import Mapping
+from typing import Any
+
+from tf_preempt._slurm import SlurmJob
+from tf_preempt.cli.doctor.finding import Finding, Status, from_error
+from tf_preempt.cli.doctor.preemption import check_bad_exit, check_preemption, preemption_of
+from tf_preempt.cli.doctor.slurm_facts import SlurmFacts
+from tf_preempt.termination.config import usual_signals
+from tf_preempt.termination.slurm_time_limit import lead_s
+
+__all__ = ["check_slurm"]
+
+_SIGNAL = re.compile(r"(?:(?P<who>[BR]+):)?(?P<signal>[A-Za-z0-9]+)(?:@(?P<seconds>\d+))?", re.IGNORECASE)
+# sbatch(1): without a time, the signal comes so long before the end.
+_SIGNAL_LEAD_S = 60.0
+
+
+def check_slurm(
+    facts: SlurmFacts, job: SlurmJob | None, *, now: float, save_s: float | None
+) -> list[Finding]:
+    """Says what Slurm will do with the job.
+
+    Args:
+        facts: the controller's answers.
+        job: as this process sees it; None if its variables are wrong.
+        now: seconds since the epoch.
+        save_s: what a save takes, in seconds; None if there was none yet.
+    """
+    findings = [_step(job)] if job is not None else []
+    findings += [
+        from_error("slurm", problem, hint="ask the administrator of the cluster", status=Status.WARNING)
+        for problem in facts.problems
+    ]
+    if facts.config or facts.partition:
+        findings += [check_preemption(preemption_of(facts), facts.config), check_bad_exit(facts.config)]
+    if facts.record is not None:
+        findings += [_requeue(facts), _time_limit(facts, now, save_s), _signal(facts, save_s)]
+        if facts.record.is_batch and facts.record.may_requeue:
+            findings.append(_open_mode(facts))
+    return findings
+
+
+def _step(job: SlurmJob) -> Finding:
+    values = {"job_id": job.job_id, "step_id": job.step_id, "restart_count": job.restart_count}
+    run = f", restarted {job.restart_count} time(s)" if job.restart_count else ""
+    if job.step_id is not None:
+        message = f"job {job.job_id}, step {job.step_id} of {job.ntasks} task(s){run}"
+        return Finding(Status.OK, "step", message, values=values)
+    alone = f", and trains alone, not as {job.ntasks} tasks" if job.ntasks > 1 else ""
+    return Finding(
+        Status.WARNING,
+        "step",
+        f"job {job.job_id}{run}, but srun did not start this process: a program started like this gets no "
+        f"notice before the grace of a preemption ends{alone}.",
+        "start the program with srun in the batch script (srun python train.py), and srun tf-preempt doctor",
+        values,
+    )
+
+
+def _requeue(facts: SlurmFacts) -> Finding:
+    record = facts.record
+    may = record.may_requeue if record is not None else None
+    default = facts.config.get("JobRequeue", "unknown")
+    values = {
+        "requeue": may,
+        "is_batch": record.is_batch if record is not None else None,
+        "job_requeue": default,
+        "requeue_exit": facts.config.get("RequeueExit"),
+    }
+    if record is not None and record.is_batch is False:
+        message = "this job is none of sbatch's, and Slurm requeues no other: it ends when it is preempted"
+        return Finding(Status.INFO, "requeue", message, values=values)
+    if may is None:
+        return Finding(Status.INFO, "requeue", f"unknown (JobRequeue={default})", values=values)
+    if may:
+        return Finding(Status.OK, "requeue", f"the job may be requeued (JobRequeue={default})", values=values)
+    return Finding(
+        Status.WARNING,
+        "requeue",
+        f"The job may not be requeued (Requeue=0, JobRequeue={default}): it ends when it is preempted.",
+        "#SBATCH --requeue; for this job: scontrol update JobId=$SLURM_JOB_ID Requeue=1",
+        values,
+    )
+
+
+def _time_limit(facts: SlurmFacts, now: float, save_s: float | None) -> Finding:
+    limit_s = facts.record.limit_s if facts.record else None
+    end = facts.record.end_time if facts.record else None
+    values = {"limit_s": limit_s, "end": end, "left_s": None if end is None else round(end - now, 1)}
+    if limit_s is None:
+        return Finding(Status.INFO, "time-limit", "none, or unknown", values=values)
+    lead = lead_s(limit_s, save_s)
+    when = "" if end is None else f", at {_clock_time(end)}, in {_duration(max(0.0, end - now))}"
+    message = (
+        f"{_duration(limit_s)}{when}; a training saves and leaves {lead:.0f} s before, or when --signal comes"
+    )
+    return Finding(Status.INFO, "time-limit", message, values={**values, "lead_s": lead})
+
+
+def _duration(seconds: float) -> str:
+    return str(datetime.timedelta(seconds=int(seconds)))
+
+
+def _clock_time(seconds: float) -> str:
+    return datetime.datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="seconds")
+
+
+def _signal(facts: SlurmFacts, save_s: float | None) -> Finding:
+    is_batch = facts.record.is_batch if facts.record else None
+    if not is_batch or facts.script is None:
+        why = "the batch script cannot be read" if is_batch else "Slurm tells it of batch jobs only"
+        return Finding(Status.INFO, "signal", f"--signal is unknown: {why}", values={"signal": None})
+    text = facts.script.get("--signal")
+    if text is None:
+        message = "no --signal in the batch script; sbatch's command line may have had one"
+        return Finding(Status.INFO, "signal", message, values={"signal": None})
+    match = _SIGNAL.fullmatch(text)
+    lead = float(match["seconds"] or _SIGNAL_LEAD_S) if match else None
+    values = {"signal": text, "lead_s": lead}
+    if match is None or lead is None:
+        return _signal_trouble(values, "is nothing that sbatch takes.", "TERM@120")
+    name = _signal_name(match["signal"])
+    if "B" in (match["who"] or "").upper():
+        problem = "comes to the batch shell only: the tasks of a step do not get it."
+        return _signal_trouble(values, problem, f"{match['signal']}@{lead:g}")
+    if name not in usual_signals("slurm"):
+        problem = f"is {name}, which nobody waits for: it would end the program without a save."
+        return _signal_trouble(values, problem, f"TERM@{lead:g}, or TerminationConfig(signals=...)")
+    if save_s is not None and save_s > lead:
+        problem = f"comes {lead:g} s before the end, and a save has taken {save_s:.1f} s."
+        return _signal_trouble(values, problem, f"TERM@{3 * save_s + 30:.0f}")
+    message = f"--signal={text} in the batch script: {name} to the tasks, {lead:g} s or more before the end"
+    return Finding(Status.OK, "signal", message, values=values)
+
+
+def _signal_trouble(values: Mapping[str, Any], problem: str, better: str) -> Finding:
+    message = f"--signal={values['signal']} in the batch script {problem}"
+    return Finding(Status.WARNING, "signal", message, f"#SBATCH --signal={better}", values)
+
+
+def _signal_name(text: str) -> str:
+    """``SIGUSR1`` for ``10``, ``USR1`` and ``sigusr1``."""
+    if text.isdecimal():
+        return signal.Signals(int(text)).name if int(text) in signal.valid_signals() else text
+    return f"SIG{text.upper().removeprefix('SIG')}"
+
+
+def _open_mode(facts: SlurmFacts) -> Finding:
+    told = (facts.script or {}).get("--open-mode", "")
+    appends = facts.config.get("JobFileAppend") == "1"
+    values = {"open_mode": told or None, "job_file_append": appends}
+    if told.startswith("a") or (not told and appends):
+        return Finding(Status.OK, "open-mode", "the job's output is kept when it is requeued", values=values)
+    where = f"--open-mode={told}" if told else "no --open-mode in the batch script"
+    return Finding(
+        Status.WARNING,
+        "open-mode",
+        f"{where}: the job's output file is emptied when it is requeued"
+        f"{'.' if told else ', unless the command line of sbatch had the option.'}",
+        "#SBATCH --open-mode=append",
+        values,
+    )

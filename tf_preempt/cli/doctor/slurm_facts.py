@@ -1,0 +1,148 @@
+"""What the controller of Slurm tells about a job, its partition and the cluster's configuration.
+
+References:
+    scontrol(1), sacctmgr(1), slurm.conf(5), sbatch(1); the answers of Slurm 22.05.8.  ``scontrol show job``
+    tells neither ``--signal`` nor ``--open-mode``; the batch script does, where its ``#SBATCH`` lines have
+    them, and only the job's owner may read it.  Nobody tells what was on sbatch's command line.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shlex
+from collections.abc import Mapping
+
+from tf_preempt._slurm_control import JobRecord, SlurmControl, parse_duration, parse_fields
+from tf_preempt.errors import SlurmError
+
+__all__ = ["SlurmFacts", "parse_config", "parse_script_options", "read_slurm_facts", "seconds_of"]
+
+_SETTING = re.compile(r"([A-Za-z][A-Za-z0-9_]*)\s*=\s*(.*?)\s*")
+_SCRIPT_OPTIONS = ("--signal", "--open-mode")
+_UNSET = ("", "(null)", "N/A")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SlurmFacts:
+    """The controller's answers.
+
+    Args:
+        record: of the job; None if there is none.
+        partition: fields of ``scontrol show partition``; empty if unknown.
+        config: settings of ``scontrol show config``; empty if unknown.
+        qos: ``Name``, ``GraceTime`` and ``PreemptMode`` of the job's QOS, where QOS preempt; else empty.
+        script: the options of the batch script that matter here, by name; None if it cannot be read.
+        problems: why something is unknown.
+    """
+
+    record: JobRecord | None = None
+    partition: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    config: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    qos: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    script: Mapping[str, str] | None = None
+    problems: tuple[SlurmError, ...] = ()
+
+
+def read_slurm_facts(control: SlurmControl, job_id: int) -> SlurmFacts:
+    """Asks the controller; what it does not answer is left out.
+
+    Args:
+        control: the controller.
+        job_id: number of the job.
+    """
+    try:
+        record = control.job(job_id)
+    except SlurmError as error:
+        return SlurmFacts(problems=(error,))
+    if not control.has("scontrol"):
+        return SlurmFacts(record=record, problems=(_refusal(control, "scontrol", "show", "config"),))
+    problems: list[SlurmError] = []
+
+    def ask(*words: str) -> str:
+        try:
+            return control.ask(*words)
+        except SlurmError as error:
+            problems.append(error)
+            return ""
+
+    config = parse_config(ask("scontrol", "show", "config"))
+    partition = ask("scontrol", "show", "partition", "-o", record.partition) if record.partition else ""
+    script = None
+    if record.is_batch:
+        script = parse_script_options(ask("scontrol", "write", "batch_script", str(job_id), "-"))
+    qos: dict[str, str] = {}
+    if config.get("PreemptType") == "preempt/qos":
+        name = ask("squeue", "--noheader", f"--jobs={job_id}", "--format=%q").strip()
+        told = (
+            ask("sacctmgr", "-nP", "show", "qos", name, "format=Name,GraceTime,PreemptMode") if name else ""
+        )
+        qos = dict(zip(("Name", "GraceTime", "PreemptMode"), told.strip().split("|"), strict=False))
+    return SlurmFacts(
+        record=record,
+        partition=parse_fields(partition),
+        config=config,
+        qos={name: value for name, value in qos.items() if value},
+        script=script,
+        problems=tuple(problems),
+    )
+
+
+def _refusal(control: SlurmControl, *words: str) -> SlurmError:
+    try:
+        control.ask(*words)
+    except SlurmError as error:
+        return error
+    return SlurmError(f"`{' '.join(words)}` was not asked.")
+
+
+def parse_config(text: str) -> dict[str, str]:
+    """Reads the lines ``Name = value`` of ``scontrol show config``; settings without a value are left out."""
+    matches = map(_SETTING.fullmatch, text.splitlines())
+    return {match[1]: match[2] for match in matches if match and match[2] not in _UNSET}
+
+
+def seconds_of(text: str | None) -> float | None:
+    """Seconds in ``60``, ``60 sec`` or ``00:01:00``; None if it says something else."""
+    match = re.fullmatch(r"(\d+)(?:\s*sec)?", (text or "").strip())
+    return float(match[1]) if match else parse_duration(text)
+
+
+def parse_script_options(text: str) -> dict[str, str] | None:
+    """Reads what the ``#SBATCH`` lines of a batch script say, of the options that matter here.
+
+    As sbatch does it: only lines before the first command, and of an option that occurs twice the last.  Of a
+    heterogeneous job these are the first component's.
+
+    Args:
+        text: the script.
+
+    Returns:
+        Options to values; None if `text` is no script.
+    """
+    if not text.startswith("#!"):
+        return None
+    options: dict[str, str] = {}
+    for line in text.splitlines():
+        words = _directive(line)
+        if words is None:
+            if line.strip() and not line.lstrip().startswith("#"):
+                break
+            continue
+        if words[:1] in (["hetjob"], ["packjob"]):
+            break
+        for at, word in enumerate(words):
+            name, has_value, value = word.partition("=")
+            if name in _SCRIPT_OPTIONS:
+                options[name] = value if has_value else "".join(words[at + 1 : at + 2])
+    return options
+
+
+def _directive(line: str) -> list[str] | None:
+    """The words of a ``#SBATCH`` line; None if it is none."""
+    if not re.match(r"#SBATCH\s", line):
+        return None
+    try:
+        return shlex.split(line[len("#SBATCH") :], comments=True)
+    except ValueError:
+        return line.split()[1:]
