@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 from tf_preempt._slurm import SlurmRun
-from tf_preempt._slurm_control import SlurmControl
+from tf_preempt._slurm_control import JobRecord, SlurmControl
 from tf_preempt.errors import SlurmError
 from tf_preempt.termination.notice import TerminationNotice
 from tf_preempt.termination.slurm import TIME_LIMIT_SOURCE
@@ -25,6 +25,9 @@ _MOST_LEAD_S = 60.0
 _SAVES_IN_LEAD = 3
 # Of a job without a limit, or one that is years away, nobody needs to hear more often than this.
 _LONGEST_WAIT_S = 12 * 3600.0
+# A controller that does not answer is asked again after so long, and then after twice as long each time.
+_FIRST_RETRY_S = 60.0
+_LONGEST_RETRY_S = 3600.0
 _CLOSED = -1
 
 
@@ -43,7 +46,8 @@ class TimeLimitWatcher(TerminationWatcher):
     """Gives one notice some time before a job's time limit ends it.
 
     The controller is asked when the watcher starts and again when the moment seems to have come, as somebody
-    may have changed the limit: not per step, and from a thread of its own, as it may answer late.
+    may have changed the limit: not per step, and from a thread of its own, as it may answer late.  Where it
+    does not answer, and the environment has no end either, it is asked again, less and less often.
 
     Args:
         run: which run of which job this is; its `end_time` counts where the controller does not answer.
@@ -72,6 +76,8 @@ class TimeLimitWatcher(TerminationWatcher):
         self._monotonic = monotonic
         self._closing = threading.Event()
         self._end_time: float | None = None
+        self._retry_s = _FIRST_RETRY_S
+        self._said: str | None = None
         self._read_fd, write_fd = os.pipe()
         os.set_blocking(self._read_fd, False)
         self._thread = threading.Thread(
@@ -119,13 +125,13 @@ class TimeLimitWatcher(TerminationWatcher):
             os.close(write_fd)
 
     def _wait_for_end(self) -> bool:
-        """Returns True when the time has come, False when the watcher is closed or knows no end."""
+        """Returns True when the time has come, False when the watcher is closed."""
         while not self._closing.is_set():
-            end, limit_s = self._ask()
+            record = self._ask()
+            end, limit_s = self._end_of(record)
             if end is None:
-                _log.info("Slurm tells no end of job %d: its time limit is not watched.", self._run.job_id)
-                self._closing.wait()
-                return False
+                self._closing.wait(self._next_try_s() if record is None else _LONGEST_WAIT_S)
+                continue
             lead = self._lead_s if self._lead_s is not None else lead_s(limit_s, self._save_seconds())
             wait_s = end - lead - self._clock()
             if wait_s <= 0:
@@ -134,14 +140,30 @@ class TimeLimitWatcher(TerminationWatcher):
             self._closing.wait(min(wait_s, _LONGEST_WAIT_S))
         return False
 
-    def _ask(self) -> tuple[float | None, float | None]:
-        """The end of this run, in seconds since the epoch, and its time limit in seconds."""
+    def _ask(self) -> JobRecord | None:
+        """The controller's answer; None if it gives none."""
         try:
-            record = self._control.job(self._run.job_id)
+            return self._control.job(self._run.job_id)
         except SlurmError as error:
-            _log.info("Slurm could not be asked for the job's end: %s", str(error).splitlines()[0])
+            self._say(f"Slurm could not be asked for the job's end: {str(error).splitlines()[0]}")
+            return None
+
+    def _end_of(self, record: JobRecord | None) -> tuple[float | None, float | None]:
+        """The end of this run, in seconds since the epoch, and its time limit in seconds."""
+        if record is None:
             return self._run.end_time, None
         if record.preempt_time is not None or (record.restarts or 0) > self._run.restart_count:
             # This run's end is near for another reason, of which a signal tells.
             return self._run.end_time, record.limit_s
+        if record.end_time is None:
+            self._say(f"Slurm tells no end of job {self._run.job_id}, so that no time limit is watched.")
         return record.end_time or self._run.end_time, record.limit_s
+
+    def _next_try_s(self) -> float:
+        wait_s, self._retry_s = self._retry_s, min(2 * self._retry_s, _LONGEST_RETRY_S)
+        return wait_s
+
+    def _say(self, words: str) -> None:
+        if words != self._said:
+            self._said = words
+            _log.info("%s", words)
