@@ -80,7 +80,9 @@ class RequeueRecord:
             if not _files.exists(self._path):
                 return afresh
             record = json.loads(_files.read_bytes(self._path))
-            if record["format"] > FORMAT or record["job"] != self._job:
+            if record["format"] > FORMAT:
+                raise ValueError(f"it has format {record['format']}, which is newer than {FORMAT}")
+            if record["job"] != self._job:
                 return afresh
             requeues = int(record["requeues"])
             lives = [

@@ -66,4 +66,10 @@ def _check_seconds(name: str, value: object) -> None:
 
 
 def _wrong(name: str, value: object, expected: str) -> ConfigError:
-    return ConfigError(f"SlurmOptions: {name}={value!r}; expected {expected}.")
+    return ConfigError(
+        f"SlurmOptions: {name}={value!r}; expected {expected}.",
+        hint=f"leave {name} out to have {_DEFAULTS[name]!r}",
+    )
+
+
+_DEFAULTS = {field.name: field.default for field in dataclasses.fields(SlurmOptions)}
