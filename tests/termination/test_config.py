@@ -7,7 +7,7 @@ import types
 import pytest
 
 from tf_preempt.errors import ConfigError
-from tf_preempt.termination import SlurmOptions, TerminationConfig
+from tf_preempt.termination import Platform, SlurmOptions, TerminationConfig
 
 
 def _nothing():
@@ -136,4 +136,62 @@ def test_from_any_refuses_the_rest(value):
     with pytest.raises(ConfigError, match="termination_config=") as caught:
         TerminationConfig.from_any(value)
     assert type(value).__name__ in str(caught.value)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("platform", "signals"),
+    [
+        ("local", ("SIGTERM",)),
+        ("gce", ("SIGTERM",)),
+        ("kubernetes", ("SIGTERM",)),
+        ("agent_platform", ("SIGTERM",)),
+        ("slurm", ("SIGTERM", "SIGUSR1", "SIGUSR2")),
+        (Platform.SLURM, ("SIGTERM", "SIGUSR1", "SIGUSR2")),
+    ],
+)
+def test_for_platform_says_what_is_used_there(platform, signals):
+    assert TerminationConfig.for_platform(platform) == TerminationConfig(signals=signals)
+
+
+def test_for_platform_knows_every_platform():
+    assert {TerminationConfig.for_platform(platform).signals[0] for platform in Platform} == {"SIGTERM"}
+
+
+def test_for_platform_takes_changes():
+    options = SlurmOptions(requeue="never")
+    config = TerminationConfig.for_platform("slurm", grace_period=30, slurm=options, exit_fn=print)
+    assert (config.grace_period, config.slurm, config.exit_fn) == (30, options, print)
+    assert config.signals == ("SIGTERM", "SIGUSR1", "SIGUSR2")
+    assert TerminationConfig.for_platform("slurm", signals=("SIGUSR1",)).signals == ("SIGUSR1",)
+    assert TerminationConfig.for_platform("slurm", signals=None) == TerminationConfig()
+
+
+@pytest.mark.parametrize("platform", ["Slurm", "aws", "", None], ids=repr)
+def test_for_platform_refuses_one_that_is_not_known(platform):
+    with pytest.raises(ConfigError, match="expected one of local, slurm, gce") as caught:
+        TerminationConfig.for_platform(platform)
+    assert f"platform={str(platform)!r}" in str(caught.value)
+    assert caught.value.hint
+
+
+def test_for_platform_refuses_a_change_that_cannot_be_used():
+    with pytest.raises(ConfigError, match="grace_period=-1"):
+        TerminationConfig.for_platform("local", grace_period=-1)
+
+
+def test_slurms_options_are_kept():
+    options = SlurmOptions(max_requeues=3)
+    assert TerminationConfig(slurm=options).slurm is options
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, "never", {"requeue": "never"}, SlurmOptions, types.SimpleNamespace(requeue="never")],
+    ids=repr,
+)
+def test_other_options_for_slurm_are_refused(value):
+    with pytest.raises(ConfigError) as caught:
+        TerminationConfig(slurm=value)
+    assert f"slurm={value!r}; expected a tf_preempt.termination.SlurmOptions" in str(caught.value)
     assert caught.value.hint

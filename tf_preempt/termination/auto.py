@@ -137,8 +137,21 @@ def make_watchers(
 
 def _free_signals(names: Sequence[str]) -> list[str]:
     """SIGTERM, and of the others those for which the program has no handler of its own."""
+    caught = _caught_signals()
     return [
         name
         for name in names
-        if name == "SIGTERM" or signal.getsignal(signal.Signals[name]) in (signal.SIG_DFL, None)
+        if name == "SIGTERM"
+        or (signal.getsignal(number := signal.Signals[name]) is signal.SIG_DFL and number not in caught)
     ]
+
+
+def _caught_signals(status: str | os.PathLike[str] = "/proc/self/status") -> set[int]:
+    """Signals with a handler, also one of C code that Python does not know of: `faulthandler.register`."""
+    try:
+        with open(status, encoding="ascii", errors="replace") as file:
+            mask = next((line.split()[1] for line in file if line.startswith("SigCgt:")), "0")
+        caught = int(mask, 16)
+    except (OSError, ValueError, IndexError):
+        return set()
+    return {number for number in signal.valid_signals() if caught >> (number - 1) & 1}
