@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import json
 import logging
@@ -31,6 +32,7 @@ from tf_preempt.checkpointing.worker_part import WorkerPart
 from tf_preempt.goodput.events import read_events
 from tf_preempt.goodput.status_file import StatusFile
 from tf_preempt.termination.config import TerminationConfig
+from tf_preempt.termination.slurm_options import SlurmOptions
 
 TIMEOUT_S = 30.0
 SLURM = {"SLURM_JOB_ID": "1"}
@@ -50,12 +52,16 @@ class Loop:
         )
         self.cluster = cluster or Cluster()
         store = options.pop("store", None)
-        defaults: dict[str, Any] = {"environ": SLURM, "cadence": NEVER}
+        defaults: dict[str, Any] = {"environ": SLURM, "cadence": NEVER, "config": TerminationConfig()}
+        options = defaults | options
+        # There is no Slurm here: only the exit status is Slurm's.
+        alone = SlurmOptions(requeue="never", time_limit_lead_s=0)
+        options["config"] = dataclasses.replace(options["config"], slurm=alone)
         self.session = TrainingSession(
             self.checkpoint,
             self.committer,
             self.cluster,
-            SessionOptions(**(defaults | options)),
+            SessionOptions(**options),
             store=store,
         )
         self.steps = 0

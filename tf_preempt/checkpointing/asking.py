@@ -48,6 +48,11 @@ class Asking:
         self._save_seconds: float | None = None
         self._leave_by: float | None = None
 
+    @property
+    def save_seconds(self) -> float | None:
+        """How long the last save held training up, in seconds; None if there was none."""
+        return self._save_seconds
+
     def saved(self, seconds: float) -> None:
         """Notes a save that held training up for so many seconds and has just ended."""
         self._saved_at, self._save_seconds = self._clock(), seconds

@@ -28,20 +28,25 @@ class Leaving:
         self._exit_fn = config.exit_fn
         self._raise_instead = raise_instead
 
-    def leave(self, message: str) -> NoReturn:
+    def leave(self, message: str, exit_code: int | None = None) -> NoReturn:
         """Leaves.
+
+        Args:
+            message: why, for people.
+            exit_code: the status to leave with; None: the platform's restart code.
 
         Raises:
             Preempted: if asked for.
             SystemExit: otherwise; also when the user's `exit_fn` returns.
         """
+        code = self.exit_code if exit_code is None else exit_code
         if self._exit_fn is not None:
             _log.warning("%s Leaving by the program's exit_fn.", message)
             self._exit_fn()
         elif self._raise_instead:
-            raise Preempted(message, exit_code=self.exit_code, hint="run the cell again to go on from there")
-        _log.warning("%s Leaving with exit status %d.", message, self.exit_code)
-        sys.exit(self.exit_code)
+            raise Preempted(message, exit_code=code, hint="run the cell again to go on from there")
+        _log.warning("%s Leaving with exit status %d.", message, code)
+        sys.exit(code)
 
 
 def in_notebook() -> bool:
@@ -51,7 +56,7 @@ def in_notebook() -> bool:
     return shell is not None and hasattr(shell, "kernel")
 
 
-def gist(error: Exception) -> str:
+def gist(error: BaseException) -> str:
     """The line of an error that says what happened: TensorFlow puts a heading and a traceback around it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     telling = [

@@ -206,6 +206,16 @@ def readable_manifests(directory: str) -> tuple[list[Manifest], list[Damaged]]:
     return good, damaged
 
 
+def committed_in(directory: str, incarnation: int) -> bool:
+    """Says whether a life of the program has committed a step.
+
+    Raises:
+        NewerFormatError, OSError: as `readable_manifests`.
+    """
+    good, _ = readable_manifests(directory)
+    return any(manifest.incarnation == incarnation and manifest.step > 0 for manifest in good)
+
+
 def set_aside(directory: str, *, prefix: str) -> None:
     """Moves a damaged checkpoint with all its files out of the way, for a look.
 

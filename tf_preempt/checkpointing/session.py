@@ -6,12 +6,14 @@ drive: they say where boundaries are and what has to be saved there, it says whe
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import dataclasses
 import itertools
 import logging
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
@@ -24,9 +26,12 @@ from tf_preempt.checkpointing.asking import Asking
 from tf_preempt.checkpointing.cadence import Cadence
 from tf_preempt.checkpointing.commit_thread import CommitThread, PendingCommit
 from tf_preempt.checkpointing.committer import Committer
+from tf_preempt.checkpointing.departure import Departure
 from tf_preempt.checkpointing.determinism import warn_if_ops_may_differ
 from tf_preempt.checkpointing.directory import DirectoryClaim
 from tf_preempt.checkpointing.key_value import CoordinationServiceStore, KeyValueStore, LocalStore
+from tf_preempt.checkpointing.last_words import KIND as ERROR
+from tf_preempt.checkpointing.last_words import error_of_another_worker, is_own_fault
 from tf_preempt.checkpointing.leaving import Leaving, gist
 from tf_preempt.checkpointing.manifest import Manifest
 from tf_preempt.checkpointing.news import say
@@ -37,7 +42,9 @@ from tf_preempt.goodput.events import EventLog
 from tf_preempt.goodput.status_file import Status, StatusFile
 from tf_preempt.termination.auto import detect_platform, make_watchers
 from tf_preempt.termination.config import TerminationConfig
+from tf_preempt.termination.exit_codes import PERMANENT
 from tf_preempt.termination.notice import TerminationNotice
+from tf_preempt.termination.slurm import Verdict
 from tf_preempt.termination.watcher import TerminationMonitor
 
 _log = logging.getLogger("tf_preempt")
@@ -121,6 +128,16 @@ class TrainingSession:
         self._prefix = f"tf_preempt/{next(_ordinals)}"
         self._platform = detect_platform(options.environ)
         self._leaving = Leaving(self._platform, options.config, raise_instead=options.raise_on_preemption)
+        self._departure = Departure(
+            self._platform,
+            options.environ,
+            options.config.slurm,
+            cluster,
+            self._store,
+            prefix=self._prefix,
+            directory=committer.directory,
+            program_goes_on=options.raise_on_preemption,
+        )
         self._agreement = Agreement(
             self._store,
             worker=cluster.worker,
@@ -138,6 +155,7 @@ class TrainingSession:
         self._status = Status(incarnation=0)
         self._number = 0
         self._saved_step = 0
+        self._leaves = False
         self._closed = False
 
     # ------------------------------------------------------------------------------------- begin, end
@@ -197,10 +215,16 @@ class TrainingSession:
         )
         self._commits.start()
         self._agreement.start()
-        self._monitor = TerminationMonitor(
-            make_watchers(self._options.config, self._platform), self._on_notice
+        watchers = make_watchers(
+            self._options.config,
+            self._platform,
+            environ=self._options.environ,
+            is_chief=self._cluster.is_chief,
+            save_seconds=lambda: self._asking.save_seconds,
         )
+        self._monitor = TerminationMonitor(watchers, self._on_notice)
         self._monitor.start()
+        atexit.register(self._tell_of_last_error)
         self._event("start", workers=self._cluster.workers, platform=str(self._platform), pid=os.getpid())
 
     def _restore(self, plan: Plan, attempt: int = 0) -> Restored | None:
@@ -225,7 +249,10 @@ class TrainingSession:
         )
         if another.restore is None and self._cluster.workers > 1:
             # Workers whose own files were whole have assigned values that the others do not have.
-            self._leave("The only checkpoint was damaged and is set aside; a new start begins afresh.", None)
+            self._leave(
+                "The only checkpoint was damaged and is set aside; a new start begins afresh.",
+                self._settled("a damaged checkpoint"),
+            )
         return self._restore(another, attempt + 1)
 
     def _begin_afresh(self, plan: Plan) -> None:
@@ -305,7 +332,10 @@ class TrainingSession:
         if self._closed:
             return
         self._closed = True
-        if self._monitor is not None:
+        self._tell_of_error(sys.exc_info()[1])
+        atexit.unregister(self._tell_of_last_error)
+        # While Slurm ends the job it sends SIGTERM again and again; who leaves already must not die of it.
+        if self._monitor is not None and not (self._leaves and self._departure.is_needed):
             self._monitor.close()
         self._agreement.close()
         if self._commits is not None:
@@ -370,7 +400,8 @@ class TrainingSession:
         if decision.request.kind == "leave":
             reason = f"notice: {decision.request.reason} on worker {decision.request.worker}"
             self._leave(
-                f"Preempted ({reason}) before the first step; the restored step stands.", self._number
+                f"Preempted ({reason}) before the first step; the restored step stands.",
+                self._settled(decision.request.reason, had_a_chance=False),
             )
 
     def _act(self, decision: Decision, capture: Callable[[], Snapshot]) -> None:
@@ -395,15 +426,26 @@ class TrainingSession:
             where_saved = f"step {snapshot.step} could not be committed, the checkpoint before it counts"
             if request.kind == "notice":
                 return
-        self._leave(f"Preempted ({reason}); {where_saved}.", self._number)
+        self._leave(f"Preempted ({reason}); {where_saved}.", self._settled(request.reason))
 
-    def _leave(self, message: str, number: int | None) -> NoReturn:
-        """Ends this process's part, the chief last: the others' keys live in its process."""
-        self._event("exit", code=self._leaving.exit_code)
-        if number is not None:
-            self._let_chief_leave_last(number)
+    def _settled(self, source: str, *, had_a_chance: bool = True) -> Verdict | None:
+        """Settles with the scheduler, before the first worker leaves, what becomes of the job."""
+        self._leaves = True
+        verdict = self._departure.after_commit(
+            self._number, source=source, incarnation=self.incarnation, had_a_chance=had_a_chance
+        )
+        self._let_chief_leave_last(self._number)
+        return verdict
+
+    def _leave(self, message: str, verdict: Verdict | None, exit_code: int | None = None) -> NoReturn:
+        """Ends this process's part."""
+        self._leaves = True
+        if verdict is not None:
+            exit_code = verdict.exit_code
+        self._event("exit", code=self._leaving.exit_code if exit_code is None else exit_code)
         self.close(commit_wait_s=_LOST_WAIT_S)
-        self._leaving.leave(message)
+        self._departure.wait_if_told_to_stay(verdict)
+        self._leaving.leave(message, exit_code)
 
     def _let_chief_leave_last(self, number: int, *, timeout_s: float = 5.0) -> None:
         """Keeps the chief, in whose process the keys live, until the others have read of the commit."""
@@ -445,6 +487,9 @@ class TrainingSession:
     # ------------------------------------------------------------------------------- background threads
 
     def _on_notice(self, notice: TerminationNotice) -> None:
+        if self._leaves:
+            self._departure.notice_while_leaving()
+            return
         if not self._options.is_active():
             self._pass_on(notice)
             return
@@ -502,6 +547,22 @@ class TrainingSession:
     def _leave_without(self, error: Exception) -> NoReturn:
         """Leaves because another worker is lost."""
         reason = gist(error)
-        _log.error("Another worker is lost (%s); leaving for a restart from the last commit.", reason)
         self._event("peer_lost", reason=reason)
-        self._leave("A worker was lost; the last commit is untouched.", None)
+        told = error_of_another_worker(
+            self._committer.directory, incarnation=self.incarnation, worker=self._cluster.worker
+        )
+        if told is not None:
+            self._leave(f"Leaving, because {told}; a restart would come to the same.", None, PERMANENT)
+        _log.error("Another worker is lost (%s); leaving for a restart from the last commit.", reason)
+        self._leaves = True
+        verdict = self._departure.after_loss(incarnation=self.incarnation)
+        self._leave("A worker was lost; the last commit is untouched.", verdict)
+
+    def _tell_of_last_error(self) -> None:
+        """At the end of the process: training was left by an exception that nobody caught."""
+        self._tell_of_error(getattr(sys, "last_value", None))
+
+    def _tell_of_error(self, error: BaseException | None) -> None:
+        """Tells the other workers, which will miss this one, what has ended its training."""
+        if error is not None and is_own_fault(error):
+            self._event(ERROR, error=f"{type(error).__name__}: {gist(error)}")

@@ -8,7 +8,7 @@ Every worker has a file to itself in every incarnation, so nobody waits for anyb
 line is one ``write`` to a file opened for appending: a process that is killed leaves whole lines and at most
 one torn one.  Object stores cannot append: there lines are collected and each `EventLog.flush` makes one
 object more, ``00003-00001.0000.jsonl``, ``00003-00001.0001.jsonl`` and so on.  Events that tell how a life
-went (start, restore, notice, commit, exit) flush by themselves, so that a process that is killed leaves them.
+went (start, restore, notice, commit, error, exit) flush by themselves, so that a killed process leaves them.
 
 A log is for looking back; a full disk must not end a training.  So writing never raises for what the file
 system does; it says so once and goes on.
@@ -37,7 +37,7 @@ FORMAT = 1
 _FOLDER = "events"
 _FILE_NAME = re.compile(r"\d{5,}-\d{5,}(\.\d{4,})?\.jsonl")
 # Rare, and what a reader needs of a life that was killed.
-_FLUSHED_KINDS = frozenset({"start", "restore", "notice", "commit", "exit"})
+_FLUSHED_KINDS = frozenset({"start", "restore", "notice", "commit", "exit", "error"})
 _RESERVED = frozenset({"v", "t", "worker", "incarnation", "kind"})
 # Lines kept in memory while an object store cannot be reached; an hour's worth of anything sensible.
 _MAX_BUFFERED_LINES = 10_000
@@ -201,7 +201,7 @@ class _Segments:
         self._lines.clear()
 
 
-def read_events(directory: str) -> list[dict[str, Any]]:
+def read_events(directory: str, *, incarnation: int | None = None) -> list[dict[str, Any]]:
     """All events of all workers and incarnations, in the order of their times.
 
     Lines that are no events (a worker was killed while it wrote) are left out; one that is not the last of
@@ -209,13 +209,14 @@ def read_events(directory: str) -> list[dict[str, Any]]:
 
     Args:
         directory: the checkpoint directory; without an event log it has no events.
+        incarnation: only the events of this one; None: of all.
 
     Raises:
         NewerFormatError: a line was written by a newer version of this package.
         OSError: a file cannot be read (for URLs TensorFlow's own error).
     """
     events: list[dict[str, Any]] = []
-    for path in _event_files(directory):
+    for path in _event_files(directory, "" if incarnation is None else f"{incarnation:05d}-"):
         content = _files.read_bytes(path)
         whole, _, rest = content.rpartition(b"\n")
         events += _parse_lines(whole, path)
@@ -267,9 +268,10 @@ class EventFollower:
             return file.read()
 
 
-def _event_files(directory: str) -> list[str]:
+def _event_files(directory: str, beginning: str = "") -> list[str]:
     folder = _files.join(directory, _FOLDER)
-    return [_files.join(folder, name) for name in _files.list_dir(folder) if _FILE_NAME.fullmatch(name)]
+    names = [name for name in _files.list_dir(folder) if _FILE_NAME.fullmatch(name)]
+    return [_files.join(folder, name) for name in names if name.startswith(beginning)]
 
 
 def _parse_lines(content: bytes, path: str) -> list[dict[str, Any]]:
