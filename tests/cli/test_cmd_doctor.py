@@ -2,6 +2,7 @@ import json
 import os
 import re
 import signal
+import socket
 import sys
 
 import pytest
@@ -122,8 +123,6 @@ def test_other_tasks_tell_their_trouble(cli, entry, tmp_path):
 
 
 def test_a_port_that_is_taken_is_an_error_with_the_cure(doctor, free_port):
-    import socket
-
     cluster = {"worker": [f"127.0.0.1:{free_port}", "127.0.0.1:1"]}
     config = json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 0}})
     with socket.create_server(("", free_port)):
@@ -133,17 +132,32 @@ def test_a_port_that_is_taken_is_an_error_with_the_cure(doctor, free_port):
     assert re.search(r"(?m)^error +peers +worker 1 \(127.0.0.1:1\) cannot be reached", result.stdout)
 
 
-def test_sigterm_leaves_nothing_behind(start_cli, tmp_path, free_port):
+@pytest.mark.parametrize("moment", ["it writes", "it waits"])
+def test_sigterm_leaves_nothing_behind_while(moment, start_cli, tmp_path, free_port):
     # The second worker never comes, so that the first waits for it with its file in the directory.
     cluster = {"worker": [f"127.0.0.1:{free_port}", "127.0.0.1:1"]}
     config = json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 0}})
     directory = tmp_path / "runs"
     started = start_cli("doctor", str(directory), "--timeout", "60", env={**CLEAN, "TF_CONFIG": config})
-    while started.process.poll() is None and not (directory.exists() and os.listdir(directory)):
+
+    def has_come():
+        if moment == "it writes":
+            return directory.exists() and os.listdir(directory)
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", free_port)) == 0
+
+    while started.process.poll() is None and not has_come():
         pass
     started.process.send_signal(signal.SIGTERM)
-    assert started.wait(30).rc == 143
+    result = started.wait(30)
+    assert (result.rc, result.stdout, result.stderr) == (143, "", "")
     assert not directory.exists()
+
+
+def test_a_task_that_is_not_the_first_tells_its_rank_and_host_even_without_a_cluster(doctor):
+    result = doctor(SLURM_JOB_ID="1", SLURM_STEP_ID="0", SLURM_PROCID="3")
+    assert result.rc == 1
+    assert re.fullmatch(r"(rank 3 \(\S+\): (error   cluster|  +HINT:) .*\n){2}", result.stdout)
 
 
 def test_nothing_heavy_is_imported(start_script, tmp_path):

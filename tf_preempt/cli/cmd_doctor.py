@@ -107,8 +107,8 @@ def _shown(findings: list[Finding], place: Place, args: argparse.Namespace) -> s
     )
     if args.json:
         return as_json(shown, rank=place.rank, host=host) if shown else ""
-    is_alone = len(place.members) <= 1 or (place.is_first and not args.all_tasks)
-    return as_text(shown, prefix="" if is_alone else f"rank {place.rank} ({host}): ")
+    speaks_alone = place.rank is None or (place.is_first and not (args.all_tasks and len(place.members) > 1))
+    return as_text(shown, prefix="" if speaks_alone else f"rank {place.rank} ({host}): ")
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ from tf_preempt.cli.doctor.directory import (
     look_for_proof,
     measure_speed,
     prove_writable,
+    remove_proof,
 )
 from tf_preempt.cli.doctor.finding import Status
 from tf_preempt.cli.doctor.place import Member
@@ -53,6 +54,15 @@ def test_a_directory_that_cannot_be_written_to_is_an_error_with_the_cure(tmp_pat
     assert finding.status is Status.ERROR
     assert f"{tmp_path}/file/below cannot be written to" in finding.message
     assert "choose a directory" in finding.hint
+
+
+def test_a_file_that_cannot_be_deleted_is_an_error_with_its_name(tmp_path):
+    proof, _ = prove_writable(str(tmp_path))
+    (tmp_path / proof.name).unlink()
+    (tmp_path / proof.name).mkdir()
+    (finding,) = remove_proof(proof)
+    assert (finding.status, finding.name) == (Status.ERROR, "writable")
+    assert proof.name in finding.hint
 
 
 def test_speed_is_measured_with_real_files_that_are_gone_afterwards(tmp_path):

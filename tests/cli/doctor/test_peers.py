@@ -83,7 +83,9 @@ def test_many_tasks_with_one_problem_are_one_line():
     ],
 )
 def test_an_own_port_that_cannot_be_had_is_an_error(number, said, cure):
-    (finding,) = check_peers(MEMBERS[:2], 0, met(1, port_problem=OSError(number, "no")), timeout_s=30)
+    (finding,) = check_peers(
+        MEMBERS[:2], 0, met(1, callers=set(), port_problem=OSError(number, "no")), timeout_s=30
+    )
     assert (finding.status, finding.name, finding.message) == (Status.ERROR, "port", said)
     assert cure in finding.hint
 

@@ -76,6 +76,13 @@ def test_the_time_limit_and_when_a_training_leaves(record, save_s, values):
     assert found("time-limit", save_s=save_s, **record).values == values
 
 
+@pytest.mark.parametrize(("save_s", "status"), [(20.0, Status.INFO), (40.0, Status.WARNING)])
+def test_a_limit_that_saves_take_most_of_is_warned_of(save_s, status):
+    finding = found("time-limit", limit_s=200.0, save_s=save_s)
+    assert finding.status is status
+    assert finding.values["lead_s"] == 20.0 + 3 * save_s
+
+
 def test_the_time_limit_is_said_in_hours():
     message = found("time-limit").message
     assert message.startswith("1:00:00, at ")

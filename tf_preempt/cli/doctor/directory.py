@@ -29,6 +29,7 @@ __all__ = [
     "look_for_proof",
     "measure_speed",
     "prove_writable",
+    "remove_proof",
 ]
 
 _SMALL_BYTES = 1024
@@ -74,6 +75,21 @@ def prove_writable(directory: str) -> tuple[WriteProof | None, Finding]:
         finding = from_error("writable", error, hint=_ANOTHER)
         return None, dataclasses.replace(finding, values=values)
     return proof, Finding(Status.OK, "writable", f"{directory} can be written to", values=values)
+
+
+def remove_proof(proof: WriteProof, *, also_directory: bool = False) -> list[Finding]:
+    """Deletes a file of `prove_writable`; says so where files can be made, but not deleted.
+
+    Args:
+        proof: the file.
+        also_directory: whether directories that were made for it go, too.
+    """
+    try:
+        proof.remove(also_directory=also_directory)
+    except Exception as error:  # noqa: BLE001 - a URL's errors are TensorFlow's
+        hint = f"let this user delete files there, too: old checkpoints are deleted; then delete {proof.name}"
+        return [from_error("writable", error, hint=hint)]
+    return []
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -89,6 +89,7 @@ class Examination:
         found = [*versions.check_versions(self._versions), *describe_place(self._place, host=self._host)]
         directory, about_directory = directories.find_directory(self._given, self._environ)
         proof: WriteProof | None = None
+        left: list[Finding] = []
         try:
             if directory is not None and self._speaks:
                 with _signals_held():
@@ -101,8 +102,9 @@ class Examination:
                 about_directory.append(self._speed(directory))
         finally:
             if proof is not None:
-                proof.remove(also_directory=True)
+                left = directories.remove_proof(proof, also_directory=True)
         found += about_peers
+        about_directory += left
         if self._speaks:
             about_slurm, about_saves = self._notice(directory)
             found += about_slurm
@@ -151,9 +153,7 @@ class Examination:
         if directory is None or not seen.values["shared"]:
             return [seen]
         proof, written = directories.prove_writable(directory)
-        if proof is not None:
-            proof.remove()
-        return [seen, written]
+        return [seen, written, *(directories.remove_proof(proof) if proof is not None else [])]
 
     # ------------------------------------------------------------------------------------------ the notice
 

@@ -26,6 +26,7 @@ __all__ = ["check_slurm"]
 _SIGNAL = re.compile(r"(?:(?P<who>[BR]+):)?(?P<signal>[A-Za-z0-9]+)(?:@(?P<seconds>\d+))?", re.IGNORECASE)
 # sbatch(1): without a time, the signal comes so long before the end.
 _SIGNAL_LEAD_S = 60.0
+_MOST_OF_LIMIT = 0.5
 
 
 def check_slurm(
@@ -107,7 +108,11 @@ def _time_limit(facts: SlurmFacts, now: float, save_s: float | None) -> Finding:
     message = (
         f"{_duration(limit_s)}{when}; a training saves and leaves {lead:.0f} s before, or when --signal comes"
     )
-    return Finding(Status.INFO, "time-limit", message, values={**values, "lead_s": lead})
+    values["lead_s"] = lead
+    if lead <= _MOST_OF_LIMIT * limit_s:
+        return Finding(Status.INFO, "time-limit", message, values=values)
+    hint = "ask for more time (#SBATCH --time), or save to a faster directory"
+    return Finding(Status.WARNING, "time-limit", f"{message}: little is left to train in.", hint, values)
 
 
 def _duration(seconds: float) -> str:
