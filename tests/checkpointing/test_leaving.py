@@ -7,7 +7,7 @@ import types
 import pytest
 
 from tf_preempt.checkpointing.leaving import Leaving, in_notebook
-from tf_preempt.errors import Preempted
+from tf_preempt.errors import CoordinationError, Preempted
 from tf_preempt.termination.auto import Platform
 from tf_preempt.termination.config import TerminationConfig
 
@@ -29,6 +29,17 @@ def test_a_script_leaves_with_its_platforms_restart_status(
         leaving.leave("Saved step 7.")
     assert raised.value.code == leaving.exit_code == status
     assert caplog.messages == [f"Saved step 7. Leaving with exit status {status}."]
+
+
+@pytest.mark.parametrize("raise_instead", [False, True])
+def test_an_error_that_would_come_back_asks_nobody_for_a_restart(raise_instead: bool) -> None:
+    asked: list[None] = []
+    config = TerminationConfig(exit_fn=lambda: asked.append(None))
+    leaving = Leaving(Platform.SLURM, config, raise_instead=raise_instead)
+    with pytest.raises(CoordinationError if raise_instead else SystemExit) as raised:
+        leaving.leave_for_good("Worker 1 failed.")
+    assert str(raised.value) == ("Worker 1 failed." if raise_instead else "1")
+    assert not asked
 
 
 @pytest.mark.parametrize(("platform", "status"), STATUSES)

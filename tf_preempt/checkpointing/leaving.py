@@ -6,10 +6,10 @@ import logging
 import sys
 from typing import NoReturn
 
-from tf_preempt.errors import Preempted
+from tf_preempt.errors import CoordinationError, Preempted
 from tf_preempt.termination.auto import Platform
 from tf_preempt.termination.config import TerminationConfig
-from tf_preempt.termination.exit_codes import restart_exit_code
+from tf_preempt.termination.exit_codes import PERMANENT, restart_exit_code
 
 _log = logging.getLogger("tf_preempt")
 
@@ -47,6 +47,18 @@ class Leaving:
             raise Preempted(message, exit_code=code, hint="run the cell again to go on from there")
         _log.warning("%s Leaving with exit status %d.", message, code)
         sys.exit(code)
+
+    def leave_for_good(self, message: str) -> NoReturn:
+        """Leaves where a restart would not help; `exit_fn`, which asks for one, is not called.
+
+        Raises:
+            CoordinationError: where leaving would end a notebook's kernel.
+            SystemExit: otherwise.
+        """
+        if self._raise_instead:
+            raise CoordinationError(message)
+        _log.error("%s Leaving with exit status %d.", message, PERMANENT)
+        sys.exit(PERMANENT)
 
 
 def in_notebook() -> bool:

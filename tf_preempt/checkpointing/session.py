@@ -437,12 +437,11 @@ class TrainingSession:
         self._let_chief_leave_last(self._number)
         return verdict
 
-    def _leave(self, message: str, verdict: Verdict | None, exit_code: int | None = None) -> NoReturn:
+    def _leave(self, message: str, verdict: Verdict | None) -> NoReturn:
         """Ends this process's part."""
         self._leaves = True
-        if verdict is not None:
-            exit_code = verdict.exit_code
-        self._event("exit", code=self._leaving.exit_code if exit_code is None else exit_code)
+        exit_code = self._leaving.exit_code if verdict is None else verdict.exit_code
+        self._event("exit", code=exit_code)
         self.close(commit_wait_s=_LOST_WAIT_S)
         self._departure.wait_if_told_to_stay(verdict)
         self._leaving.leave(message, exit_code)
@@ -552,7 +551,9 @@ class TrainingSession:
             self._committer.directory, incarnation=self.incarnation, worker=self._cluster.worker
         )
         if told is not None:
-            self._leave(f"Leaving, because {told}; a restart would come to the same.", None, PERMANENT)
+            self._event("exit", code=PERMANENT)
+            self.close(commit_wait_s=_LOST_WAIT_S)
+            self._leaving.leave_for_good(f"The training ends, because {told}.")
         _log.error("Another worker is lost (%s); leaving for a restart from the last commit.", reason)
         self._leaves = True
         verdict = self._departure.after_loss(incarnation=self.incarnation)
