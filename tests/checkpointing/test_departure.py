@@ -147,6 +147,12 @@ def test_two_runs_in_a_row_that_commit_nothing_end_the_requeueing(tmp_path: path
     assert slurm.asked().count("requeue 7") == 1
 
 
+def test_two_losses_before_a_life_has_a_number_end_the_requeueing(tmp_path: pathlib.Path, slurm: Any) -> None:
+    environ = slurm(CALM)
+    verdicts = [departure(tmp_path, environ).after_loss(incarnation=None) for _ in range(2)]
+    assert [verdict.action for verdict in verdicts if verdict] == [Action.REQUEUE, Action.LEAVE]
+
+
 def test_a_supervisor_restarts_after_a_loss_but_a_notice_needs_the_requeue(
     tmp_path: pathlib.Path, slurm: Any
 ) -> None:

@@ -25,8 +25,9 @@ from tf_preempt.checkpointing import manifest as manifests
 from tf_preempt.checkpointing.cadence import Cadence
 from tf_preempt.checkpointing.committer import Committer, describe_variables
 from tf_preempt.checkpointing.manifest import Manifest
+from tf_preempt.checkpointing.restoring import Restored
 from tf_preempt.checkpointing.saving import Snapshot
-from tf_preempt.checkpointing.session import Restored, SessionOptions, TrainingSession
+from tf_preempt.checkpointing.session import SessionOptions, TrainingSession
 from tf_preempt.checkpointing.startup import Cluster
 from tf_preempt.checkpointing.worker_part import WorkerPart
 from tf_preempt.goodput.events import read_events

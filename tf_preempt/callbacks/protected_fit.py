@@ -22,8 +22,9 @@ from tf_preempt.callbacks.resume_point import DataPlace, Phase, ResumePoint
 from tf_preempt.checkpointing import replica_parts
 from tf_preempt.checkpointing.iterator_state import take_position
 from tf_preempt.checkpointing.random_state import set_random_state, take_random_state
+from tf_preempt.checkpointing.restoring import Restored
 from tf_preempt.checkpointing.saving import Snapshot
-from tf_preempt.checkpointing.session import Restored, TrainingSession
+from tf_preempt.checkpointing.session import TrainingSession
 from tf_preempt.checkpointing.step_randomness import warn_of_random_ops
 from tf_preempt.checkpointing.worker_part import WorkerPart
 from tf_preempt.errors import CheckpointMismatchError

@@ -12,6 +12,7 @@ import contextlib
 import json
 import logging
 import threading
+import time
 from collections.abc import Mapping
 
 from tf_preempt._slurm import SlurmRun
@@ -122,11 +123,11 @@ class Departure:
                 self._store.set(key, _encode(verdict))
         return verdict
 
-    def after_loss(self, *, incarnation: int) -> Verdict | None:
+    def after_loss(self, *, incarnation: int | None) -> Verdict | None:
         """Settles it after a worker was lost; to be called by whoever notices that.
 
         Args:
-            incarnation: number of this life of the program.
+            incarnation: number of this life of the program; None: it ends before it has one.
         """
         if self._slurm is None:
             return None
@@ -137,7 +138,7 @@ class Departure:
         return self._slurm.settle(
             source="",
             incarnation=incarnation,
-            made_progress=self._made_progress(incarnation),
+            made_progress=incarnation is not None and self._made_progress(incarnation),
             is_lost=True,
         )
 
@@ -147,6 +148,22 @@ class Departure:
         except Exception as error:  # noqa: BLE001 - a URL's errors are TensorFlow's; leaving must go on
             _log.warning("It cannot be told whether anything was committed: %s", error)
             return True
+
+    def let_chief_leave_last(self, number: int, *, timeout_s: float = 5.0) -> None:
+        """Keeps the chief, in whose process the keys live, until the others have read what they need.
+
+        Args:
+            number: of the last checkpoint, the same on all workers.
+            timeout_s: for how long at most, in seconds.
+        """
+        key = f"{self._prefix}/seen/{number}"
+        deadline = time.monotonic() + timeout_s
+        with contextlib.suppress(CoordinationError, TimeoutError):
+            if not self._cluster.is_chief:
+                self._store.set(f"{key}/{self._cluster.worker}", "1")
+                return
+            for worker in range(1, self._cluster.workers):
+                self._store.get(f"{key}/{worker}", max(0.001, deadline - time.monotonic()))
 
     def wait_if_told_to_stay(self, verdict: Verdict | None) -> None:
         """Waits for Slurm to end this process, where that is what was decided; gives up after a while."""

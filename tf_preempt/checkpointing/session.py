@@ -14,7 +14,6 @@ import logging
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
@@ -35,9 +34,9 @@ from tf_preempt.checkpointing.last_words import error_of_another_worker, is_own_
 from tf_preempt.checkpointing.leaving import Leaving, gist
 from tf_preempt.checkpointing.manifest import Manifest
 from tf_preempt.checkpointing.news import say
+from tf_preempt.checkpointing.restoring import NothingGoodLeftError, Restored, Restorer
 from tf_preempt.checkpointing.saving import Saver, Snapshot
-from tf_preempt.checkpointing.startup import Cluster, Plan, begin_together, first_problem
-from tf_preempt.checkpointing.worker_part import WorkerPart, part_name, read_part
+from tf_preempt.checkpointing.startup import Cluster, Plan, begin_together
 from tf_preempt.goodput.events import EventLog
 from tf_preempt.goodput.status_file import Status, StatusFile
 from tf_preempt.termination.auto import detect_platform, make_watchers
@@ -50,14 +49,6 @@ from tf_preempt.termination.watcher import TerminationMonitor
 _log = logging.getLogger("tf_preempt")
 _ordinals = itertools.count()
 _LOST_WAIT_S = 1.0  # who leaves has waited for its own commit; others wait for workers that may be gone
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Restored:
-    """What training goes on from: the commit and this worker's part of it."""
-
-    manifest: Manifest
-    part: WorkerPart
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -227,35 +218,22 @@ class TrainingSession:
         atexit.register(self._tell_of_last_error)
         self._event("start", workers=self._cluster.workers, platform=str(self._platform), pid=os.getpid())
 
-    def _restore(self, plan: Plan, attempt: int = 0) -> Restored | None:
-        """Restores the plan's checkpoint, or the one before it if a worker finds that one damaged."""
-        manifest = plan.restore
-        if manifest is None:
-            self._begin_afresh(plan)
-            return None
-        started = time.monotonic()
-        prefix = f"{self._prefix}/restore/{attempt}"
-        part, problem = self._read(manifest)
-        problem = first_problem(self._store, self._cluster, prefix=prefix, problem=problem)
-        if part is not None and problem is None:
-            self._note_restored(manifest, time.monotonic() - started)
-            return Restored(manifest=manifest, part=part)
-        if not isinstance(problem, errors.CheckpointFormatError):
-            raise problem or errors.CheckpointError(f"Checkpoint {manifest.prefix} could not be read.")
-        if self._cluster.is_chief:
-            self._committer.set_aside(manifest.prefix, gist(problem))
-        another = begin_together(
-            self._committer, self._store, self._cluster, prefix=prefix, fit=self._options.fit
+    def _restore(self, plan: Plan) -> Restored | None:
+        restorer = Restorer(
+            self._checkpoint,
+            self._committer,
+            self._store,
+            self._cluster,
+            prefix=self._prefix,
+            fit=self._options.fit,
         )
-        if another.restore is None and self._cluster.workers > 1:
-            # Workers whose own files were whole have assigned values that the others do not have.
-            self._leave(
-                "The only checkpoint was damaged and is set aside; a new start begins afresh.",
-                self._settled("a damaged checkpoint"),
-            )
-        return self._restore(another, attempt + 1)
-
-    def _begin_afresh(self, plan: Plan) -> None:
+        try:
+            restored = restorer.restore(plan)
+        except NothingGoodLeftError as error:
+            self._leave(f"{error} A new start begins afresh.", self._settled("a damaged checkpoint"))
+        if restored is not None:
+            self._note_restored(restored)
+            return restored
         if plan.adopt and self._options.adopt:
             self._committer.restore_variables(self._checkpoint, plan.adopt)
             self._say(
@@ -263,31 +241,17 @@ class TrainingSession:
                 "is adopted. Steps count from 0."
             )
         self._write_status(reason="start")
+        return None
 
-    def _read(self, manifest: Manifest) -> tuple[WorkerPart | None, Exception | None]:
-        """Reads a checkpoint into the variables; returns this worker's part, or what is wrong.
-
-        Damage is a `CheckpointFormatError`.
-        """
-        prefix = self._committer.prefix(manifest.number)
-        name = part_name(prefix, self._cluster.worker, self._cluster.workers)
-        try:
-            part = read_part(self._committer.directory, name)
-            self._committer.restore_variables(self._checkpoint, manifest.prefix)
-        except tf.errors.DataLossError as error:
-            return None, errors.CheckpointFormatError(gist(error))
-        except Exception as error:  # noqa: BLE001 - the other workers wait for this one's answer
-            return None, error
-        return part, None
-
-    def _note_restored(self, manifest: Manifest, seconds: float) -> None:
+    def _note_restored(self, restored: Restored) -> None:
+        manifest = restored.manifest
         self._saved_step = manifest.step
         self._write_status(restored_step=manifest.step, reason="restored")
         self._event(
             "restore",
             step=manifest.step,
             checkpoint=manifest.prefix,
-            seconds=round(seconds, 4),
+            seconds=round(restored.seconds, 4),
             epoch=manifest.resume.get("epoch"),
             phase=manifest.resume.get("phase"),
             step_in_epoch=manifest.resume.get("step"),
@@ -316,7 +280,7 @@ class TrainingSession:
                 decision = self._agreement.finish()
                 if capture is not None:
                     self._save(capture(), reason="finished").wait(self._options.commit_timeout_s)
-                self._let_chief_leave_last(self._number)
+                self._departure.let_chief_leave_last(self._number)
             self._event("finish", step=self._saved_step)
         finally:
             self.close()
@@ -434,7 +398,7 @@ class TrainingSession:
         verdict = self._departure.after_commit(
             self._number, source=source, incarnation=self.incarnation, had_a_chance=had_a_chance
         )
-        self._let_chief_leave_last(self._number)
+        self._departure.let_chief_leave_last(self._number)
         return verdict
 
     def _leave(self, message: str, verdict: Verdict | None) -> NoReturn:
@@ -445,17 +409,6 @@ class TrainingSession:
         self.close(commit_wait_s=_LOST_WAIT_S)
         self._departure.wait_if_told_to_stay(verdict)
         self._leaving.leave(message, exit_code)
-
-    def _let_chief_leave_last(self, number: int, *, timeout_s: float = 5.0) -> None:
-        """Keeps the chief, in whose process the keys live, until the others have read of the commit."""
-        key = f"{self._prefix}/seen/{number}"
-        deadline = time.monotonic() + timeout_s
-        with contextlib.suppress(errors.CoordinationError, TimeoutError):
-            if not self._cluster.is_chief:
-                self._store.set(f"{key}/{self._cluster.worker}", "1")
-                return
-            for worker in range(1, self._cluster.workers):
-                self._store.get(f"{key}/{worker}", max(0.001, deadline - time.monotonic()))
 
     # ------------------------------------------------------------------------------------------- saving
 
@@ -547,17 +500,23 @@ class TrainingSession:
         """Leaves because another worker is lost."""
         reason = gist(error)
         self._event("peer_lost", reason=reason)
-        told = error_of_another_worker(
-            self._committer.directory, incarnation=self.incarnation, worker=self._cluster.worker
-        )
+        told = self._error_of_another_worker()
         if told is not None:
             self._event("exit", code=PERMANENT)
             self.close(commit_wait_s=_LOST_WAIT_S)
             self._leaving.leave_for_good(f"The training ends, because {told}.")
         _log.error("Another worker is lost (%s); leaving for a restart from the last commit.", reason)
         self._leaves = True
-        verdict = self._departure.after_loss(incarnation=self.incarnation)
+        began = self._events is not None
+        verdict = self._departure.after_loss(incarnation=self.incarnation if began else None)
         self._leave("A worker was lost; the last commit is untouched.", verdict)
+
+    def _error_of_another_worker(self) -> str | None:
+        if self._events is None:
+            return None  # lost at the start, before this life had a number
+        return error_of_another_worker(
+            self._committer.directory, incarnation=self.incarnation, worker=self._cluster.worker
+        )
 
     def _tell_of_last_error(self) -> None:
         """At the end of the process: training was left by an exception that nobody caught."""

@@ -51,18 +51,20 @@ class RequeueRecord:
         self._path = _files.join(directory, FILE_NAME)
         self._job = job
 
-    def add(self, *, incarnation: int, made_progress: bool | None) -> History:
+    def add(self, *, incarnation: int | None, made_progress: bool | None) -> History:
         """Notes how a life of the program ends.
 
         Args:
-            incarnation: number of that life.
+            incarnation: number of that life; None: it ended before it had one.
             made_progress: None: it had no chance to make any.
 
         Returns:
             The history, with this life.
         """
         record = self._read()
-        lives = [life for life in record["lives"] if life["incarnation"] != incarnation]
+        lives = [
+            life for life in record["lives"] if incarnation is None or life["incarnation"] != incarnation
+        ]
         lives.append({"incarnation": incarnation, "progress": made_progress})
         record["lives"] = lives[-_LIVES_KEPT:]
         self._write(record)
@@ -86,8 +88,7 @@ class RequeueRecord:
                 return afresh
             requeues = int(record["requeues"])
             lives = [
-                {"incarnation": int(life["incarnation"]), "progress": life["progress"]}
-                for life in record["lives"]
+                {"incarnation": life["incarnation"], "progress": life["progress"]} for life in record["lives"]
             ]
         except Exception as error:  # noqa: BLE001 - a URL's errors are TensorFlow's; leaving must go on
             _log.warning("%s cannot be read, and requeues are counted anew: %s", self._path, error)

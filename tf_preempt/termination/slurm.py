@@ -37,7 +37,7 @@ from tf_preempt._slurm import SlurmRun
 from tf_preempt._slurm_control import JobRecord, SlurmControl
 from tf_preempt.errors import SlurmError
 from tf_preempt.termination.exit_codes import CANCELLED, PERMANENT, RESTART_LOCAL
-from tf_preempt.termination.requeue_record import RequeueRecord
+from tf_preempt.termination.requeue_record import History, RequeueRecord
 from tf_preempt.termination.slurm_options import SlurmOptions
 
 __all__ = ["Action", "Cause", "SlurmExit", "Verdict", "cause_of", "decide"]
@@ -228,13 +228,13 @@ class SlurmExit:
         self._pause = pause
 
     def settle(
-        self, *, source: str, incarnation: int, made_progress: bool | None, is_lost: bool = False
+        self, *, source: str, incarnation: int | None, made_progress: bool | None, is_lost: bool = False
     ) -> Verdict:
         """Decides and acts; to be called on one worker, after the commit and before any worker leaves.
 
         Args:
             source: of the notice.
-            incarnation: number of this life of the program.
+            incarnation: number of this life of the program; None: it ends before it has one.
             made_progress: whether it has committed something new; None: it had no chance to.
             is_lost: there was no notice, but another worker is gone.
         """
@@ -242,7 +242,10 @@ class SlurmExit:
         cause = cause_of(record, self._run, source=source, now=self._clock(), is_lost=is_lost)
         if cause is Cause.TIME_LIMIT and made_progress is None:
             made_progress = False  # a limit that ends before the first step does so in every run
-        history = self._requeue_record.add(incarnation=incarnation, made_progress=made_progress)
+        if cause is Cause.REQUEUED:
+            history = History()  # somebody else has counted this life, or wants the next one in any case
+        else:
+            history = self._requeue_record.add(incarnation=incarnation, made_progress=made_progress)
         verdict = decide(
             cause,
             record,
