@@ -100,26 +100,42 @@ def test_all_tasks_tell_all_if_asked_to(cli, entry):
         assert line in result.stdout
 
 
-def test_other_tasks_tell_their_trouble(cli, entry, tmp_path):
-    # Each worker has a directory of its own behind the same name: a disk that is not shared.
-    source = (
-        "import json, os, sys\n"
-        "index = json.loads(os.environ['TF_CONFIG'])['task']['index']\n"
-        "path = os.path.join(sys.argv[1], str(index))\n"
-        "os.makedirs(path)\n"
-        "os.environ['TF_PREEMPT_DIR_OVERRIDE'] = path\n"
-        "from tf_preempt.cli.main import main\n"
-        "main(['tf-preempt', 'doctor', '--json', '--size-mb', '1'])\n"
-    )
-    result = cli(
-        "launch", "--workers", "2", "--", sys.executable, "-c", source, str(tmp_path / "d"), env=CLEAN
-    )
+# Each worker has a directory of its own behind the same name: a disk that is not shared.
+NOT_SHARED = (
+    "import json, os, sys\n"
+    "index = json.loads(os.environ['TF_CONFIG'])['task']['index']\n"
+    "path = os.path.join(sys.argv[1], str(index))\n"
+    "os.makedirs(path)\n"
+    "os.environ['TF_PREEMPT_DIR_OVERRIDE'] = path\n"
+    "from tf_preempt.cli.main import main\n"
+    "main(['tf-preempt', 'doctor', '--size-mb', '1', *sys.argv[2:]])\n"
+)
+
+
+def test_other_tasks_tell_their_trouble(cli, tmp_path):
+    program = [sys.executable, "-c", NOT_SHARED, str(tmp_path / "d")]
+    result = cli("launch", "--workers", "2", "--", *program, env=CLEAN)
     assert result.rc == 1
-    reports = [json.loads(line.partition("] ")[2]) for line in result.stdout.splitlines()]
-    reports.sort(key=lambda report: report["rank"])
-    assert [report["rank"] for report in reports] == [0, 1]
-    assert len(reports[0]["checks"]) > 5
-    assert [(check["name"], check["status"]) for check in reports[1]["checks"]] == [("shared", "error")]
+    other = [line for line in result.stdout.splitlines() if line.startswith("[worker 1]")]
+    assert len(other) == 2
+    assert re.match(r"\[worker 1\] rank 1 \(127.0.0.1\): error   shared +Worker 1 does not see", other[0])
+    assert re.match(r"\[worker 1\] rank 1 \(127.0.0.1\): +HINT: all workers need the same", other[1])
+
+
+def test_json_is_one_object_with_the_trouble_of_all_tasks(cli, tmp_path):
+    program = [sys.executable, "-c", NOT_SHARED, str(tmp_path / "d"), "--json"]
+    result = cli("launch", "--no-prefix", "--workers", "2", "--", *program, env=CLEAN)
+    assert result.rc == 1
+    report = json.loads(result.stdout)
+    assert [check["name"] for check in report["checks"] if check["rank"] == 1] == ["shared"]
+    assert len(report["checks"]) > 6
+
+
+def test_a_task_that_cannot_tell_the_first_prints_its_json_itself(doctor, free_port):
+    cluster = {"worker": ["127.0.0.1:1", f"127.0.0.1:{free_port}"]}
+    config = json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 1}})
+    report = json.loads(doctor("--json", "--timeout", "0.2", TF_CONFIG=config).stdout)
+    assert (report["rank"], [check["name"] for check in report["checks"]]) == (1, ["peers"])
 
 
 def test_a_port_that_is_taken_is_an_error_with_the_cure(doctor, free_port):

@@ -1,6 +1,9 @@
 """``tf-preempt doctor`` in jobs of a real Slurm."""
 
+import contextlib
 import json
+import random
+import socket
 import sys
 
 import pytest
@@ -10,12 +13,27 @@ from tests.slurm.conftest import running
 DOCTOR = [sys.executable, "-m", "tf_preempt", "doctor", "--size-mb", "1"]
 
 
-def reports_of(output):
-    return sorted(map(json.loads, output.splitlines()), key=lambda report: report["rank"])
+def ports():
+    """Ports for the steps, in the words of slurm.conf.
+
+    They are free on this machine: those that follow from a job's number are the same in all its sandboxes.
+    """
+    for first in random.sample(range(12_000, 32_000), 100):
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
+            for port in range(first, first + 40):
+                stack.enter_context(socket.create_server(("", port)))
+            return f"MpiParams=ports={first}-{first + 39}"
+    raise OSError("there are no 40 free ports in a row")
 
 
-def checks_of(report):
-    return {check["name"]: check for check in report["checks"]}
+@pytest.fixture(scope="module")
+def slurm():
+    with running("--extra-conf", ports()) as cluster:
+        yield cluster
+
+
+def checks_of(report, rank=0):
+    return {check["name"]: check for check in report["checks"] if check["rank"] == rank}
 
 
 def trouble_in(report):
@@ -28,12 +46,10 @@ def shared(tmp_path):
 
 
 def test_a_step_of_two_nodes_is_all_right(slurm, shared):
-    output = slurm.client("srun", "-N2", "-n2", *DOCTOR, str(shared), "--json", "--all-tasks")
-    reports = reports_of(output)
-    assert [(report["rank"], report["host"]) for report in reports] == [(0, "n9"), (1, "n10")]
-    assert [trouble_in(report) for report in reports] == [[], []]
-    first, second = map(checks_of, reports)
-    assert first["cluster"]["values"]["resolver"] == "SlurmClusterResolver"
+    report = json.loads(slurm.client("srun", "-N2", "-n2", *DOCTOR, str(shared), "--json", "--all-tasks"))
+    assert trouble_in(report) == []
+    first, second = checks_of(report), checks_of(report, rank=1)
+    assert first["cluster"]["values"] == {**second["cluster"]["values"], "resolver": "SlurmClusterResolver"}
     addresses = [task["address"] for task in first["cluster"]["values"]["tasks"]]
     assert [address.split(":")[0] for address in addresses] == ["n9", "n10"]
     assert second["task"]["values"]["port"] == int(addresses[1].split(":")[1])
@@ -46,7 +62,7 @@ def test_a_step_of_two_nodes_is_all_right(slurm, shared):
 
 
 def test_only_the_first_task_prints_where_all_is_right(slurm):
-    output = slurm.client("srun", "-N3", "-n3", *DOCTOR)
+    output = slurm.client("srun", "-N3", "-n3", "--resv-ports=3", *DOCTOR)
     assert output.count(" peers ") == output.count(" versions ") == 1
     assert "2 of 2 other task(s) reached" in output
     assert "rank " not in output.replace("rank 0 of 3", "")
@@ -58,8 +74,7 @@ def in_batch(slurm, tmp_path, line, *, options="", step="srun"):
     command = " ".join([step, *DOCTOR, "--json"])
     script.write_text(f"#!/bin/sh\n#SBATCH -N2 -n2\n#SBATCH {line}\n{command}\n", encoding="utf-8")
     slurm.client("sbatch", "--wait", *options.split(), "-o", str(out), str(script))
-    (report,) = reports_of(out.read_text(encoding="utf-8"))
-    return report
+    return json.loads(out.read_text(encoding="utf-8"))
 
 
 def test_a_batch_script_as_the_readme_has_it_is_all_right(slurm, tmp_path):
@@ -92,7 +107,7 @@ def test_a_script_without_srun_is_told_to_use_it(slurm, tmp_path):
 
 
 def test_a_partition_that_is_not_preempted_is_told(slurm):
-    (report,) = reports_of(slurm.client("srun", "-p", "high", "-N1", "-n1", *DOCTOR, "--json"))
+    report = json.loads(slurm.client("srun", "-p", "high", "-N1", "-n1", *DOCTOR, "--json"))
     preemption = checks_of(report)["preemption"]
     assert (preemption["status"], preemption["values"]["mode"]) == ("info", "OFF")
 
@@ -111,7 +126,7 @@ def test_a_save_that_does_not_fit_into_the_grace_is_an_error(slurm, shared):
     }
     (events / "00000-00000.jsonl").write_text(json.dumps(line) + "\n", encoding="utf-8")
     done = slurm.verb("exec", "srun", "-N1", "-n1", *DOCTOR, str(shared), "--json")
-    (report,) = reports_of(done.stdout)
+    report = json.loads(done.stdout)
     assert (done.returncode, report["exit_status"]) == (1, 1)
     (saves,) = trouble_in(report)
     assert (saves["name"], saves["values"]["notice_s"]) == ("saves", 10.0)
@@ -124,22 +139,24 @@ def test_a_directory_of_its_own_on_each_node_is_an_error(slurm, tmp_path):
     (tmp_path / "1").mkdir()
     done = slurm.verb("exec", "srun", "-N2", "-n2", "sh", "-c", own)
     assert done.returncode == 1
-    assert [[check["name"] for check in trouble_in(report)] for report in reports_of(done.stdout)] == [
-        ["shared"],
-        ["shared"],
+    assert [(check["rank"], check["name"]) for check in trouble_in(json.loads(done.stdout))] == [
+        (0, "shared"),
+        (1, "shared"),
     ]
 
 
-def test_gpus_are_those_that_slurm_has_bound(slurm_with_gpus):
-    step = ["srun", "-N1", "-n2", "--gpus-per-task=2", *DOCTOR, "--json", "--all-tasks"]
-    gpus = [checks_of(report)["gpus"] for report in reports_of(slurm_with_gpus.client(*step))]
+def test_gpus_are_those_that_slurm_has_bound():
+    with running("--gpus-per-node", "4", "--extra-conf", ports()) as slurm:
+        step = ["srun", "-N1", "-n2", "--gpus-per-task=2", *DOCTOR, "--json", "--all-tasks"]
+        report = json.loads(slurm.client(*step))
+    gpus = [checks_of(report, rank)["gpus"] for rank in (0, 1)]
     assert [found["values"]["which"] for found in gpus] == [["0", "1"], ["2", "3"]]
     assert all("bound to this task by Slurm" in found["message"] for found in gpus)
 
 
 def test_a_partition_without_grace_and_a_cluster_that_kills_all_with_one_are_warned_of():
     with running("--grace-time", "0", "--extra-conf", "KillOnBadExit=1") as slurm:
-        (report,) = reports_of(slurm.client("srun", "-N1", "-n1", *DOCTOR, "--json"))
+        report = json.loads(slurm.client("srun", "-N1", "-n1", *DOCTOR, "--json"))
     trouble = {check["name"]: check for check in trouble_in(report)}
     assert {name: check["status"] for name, check in trouble.items()} == {
         "preemption": "warning",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import os
 import signal
 import socket
@@ -12,8 +13,8 @@ from collections.abc import Iterator
 from types import FrameType
 
 from tf_preempt.cli import argument_types
-from tf_preempt.cli.doctor.examination import Examination
-from tf_preempt.cli.doctor.finding import Finding, as_json, as_text, exit_status
+from tf_preempt.cli.doctor.examination import Examination, Report
+from tf_preempt.cli.doctor.finding import as_json, as_text, exit_status
 from tf_preempt.cli.doctor.place import Place, find_place
 from tf_preempt.errors import ConfigError
 from tf_preempt.termination.auto import detect_platform
@@ -29,7 +30,7 @@ Run it as the training is run, so that all tasks take part: under Slurm with sru
 tf-preempt launch.  The first task prints all, the others print what is wrong with them.  Each warning and
 each error comes with its cure.
 
-The exit status is 1 if there is an error, else 0.
+The exit status is 1 if there is an error, else 0; that of the first task counts the errors of all.
 
 Example: srun tf-preempt doctor /shared/runs/7
 """
@@ -73,19 +74,19 @@ def run(args: argparse.Namespace) -> int:
     directory = _directory(args)
     with _sigterm_ends():
         place = find_place(os.environ, detect_platform(os.environ))
-        examination = Examination(
+        report = Examination(
             place,
             os.environ,
             directory=directory,
             size_mb=args.size_mb,
             timeout_s=args.timeout,
             host=socket.gethostname(),
-        )
-        findings = examination.findings()
+            tells_all=args.all_tasks,
+        ).make()
     # In one piece: srun and launch mix the lines of the tasks.
-    sys.stdout.write(_shown(findings, place, args))
+    sys.stdout.write(_shown(report, place, args))
     sys.stdout.flush()
-    return exit_status(findings)
+    return exit_status([*report.findings, *itertools.chain.from_iterable(report.others.values())])
 
 
 def _directory(args: argparse.Namespace) -> str | None:
@@ -98,17 +99,17 @@ def _directory(args: argparse.Namespace) -> str | None:
     return next(iter(given), None)
 
 
-def _shown(findings: list[Finding], place: Place, args: argparse.Namespace) -> str:
+def _shown(report: Report, place: Place, args: argparse.Namespace) -> str:
     """What this task prints."""
     tells_all = place.is_first or place.rank is None or args.all_tasks
-    shown = findings if tells_all else [finding for finding in findings if finding.status.is_trouble]
-    host = (
-        place.members[place.rank].host if place.members and place.rank is not None else socket.gethostname()
-    )
+    shown = [finding for finding in report.findings if tells_all or finding.status.is_trouble]
     if args.json:
-        return as_json(shown, rank=place.rank, host=host) if shown else ""
-    speaks_alone = place.rank is None or (place.is_first and not (args.all_tasks and len(place.members) > 1))
-    return as_text(shown, prefix="" if speaks_alone else f"rank {place.rank} ({host}): ")
+        # srun cuts lines of more than 1 kB into pieces and mixes those of several tasks.
+        return as_json(shown, report.others, rank=place.rank) if shown and not report.is_sent else ""
+    if place.rank is None or (place.is_first and not (args.all_tasks and len(place.members) > 1)):
+        return as_text(shown)
+    host = place.members[place.rank].host if place.members else socket.gethostname()
+    return as_text(shown, prefix=f"rank {place.rank} ({host}): ")
 
 
 @contextlib.contextmanager

@@ -47,7 +47,13 @@ class NoControl:
         raise SlurmError("scontrol is not installed here.", hint="bind it")
 
 
-def examine(environ, *, directory=None, control=None, timeout_s=20.0, platform=None, size_mb=1):
+def examine(environ, **options):
+    return make_report(environ, **options).findings
+
+
+def make_report(
+    environ, *, directory=None, control=None, timeout_s=20.0, platform=None, size_mb=1, tells_all=False
+):
     platform = platform or detect_platform(environ, dmi_product_name=str)
     return Examination(
         find_place(environ, platform),
@@ -56,8 +62,9 @@ def examine(environ, *, directory=None, control=None, timeout_s=20.0, platform=N
         size_mb=size_mb,
         timeout_s=timeout_s,
         host="h",
+        tells_all=tells_all,
         control=control or NoControl(),
-    ).findings()
+    ).make()
 
 
 def by_name(findings):
@@ -82,10 +89,11 @@ def workers(count):
     ]
 
 
-def examine_all(environs, directories):
+def examine_all(environs, directories, **options):
     with concurrent.futures.ThreadPoolExecutor(len(environs)) as pool:
         pairs = zip(environs, directories, strict=True)
-        return list(pool.map(lambda pair: examine(pair[0], directory=pair[1]), pairs))
+        reports = list(pool.map(lambda pair: make_report(pair[0], directory=pair[1], **options), pairs))
+    return reports if options else [report.findings for report in reports]
 
 
 def test_a_laptop_is_told_that_there_is_nothing_to_reach():
@@ -129,6 +137,24 @@ def test_workers_with_different_directories_are_told_so(tmp_path):
     assert "worker 1 on 127.0.0.1 do(es) not see" in by_name(first)["shared"].message
     assert by_name(second)["shared"].status is Status.ERROR
     assert [os.listdir(tmp_path / name) for name in "ab"] == [[], []]
+
+
+def test_the_first_is_told_what_is_wrong_with_the_others(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    first, second = examine_all(workers(2), [tmp_path / "a", tmp_path / "b"], tells_all=False)
+    assert first.others == {1: [by_name(second.findings)["shared"]]}
+    assert (first.is_sent, second.is_sent, second.others) == (False, True, {})
+
+
+def test_the_first_is_told_everything_if_asked_to(tmp_path):
+    first, second, third = examine_all(workers(3), [tmp_path] * 3, tells_all=True)
+    assert first.others == {1: list(second.findings), 2: list(third.findings)}
+
+
+def test_what_the_first_is_not_told_is_not_taken_for_sent():
+    report = make_report(workers(2)[1], timeout_s=0.2)
+    assert (report.is_sent, by_name(report.findings)["peers"].status) == (False, Status.ERROR)
 
 
 def test_a_worker_without_a_directory_is_not_known_to_share_it(tmp_path):

@@ -2,7 +2,16 @@ import json
 
 import pytest
 
-from tf_preempt.cli.doctor.finding import Finding, Status, as_json, as_text, exit_status, from_error
+from tf_preempt.cli.doctor.finding import (
+    Finding,
+    Status,
+    as_json,
+    as_text,
+    exit_status,
+    from_error,
+    from_values,
+    to_values,
+)
 from tf_preempt.errors import SlurmError
 
 OK = Finding(Status.OK, "one", "all is well", values={"seconds": 1.5})
@@ -31,21 +40,48 @@ def test_each_finding_is_a_line_and_its_cure_another():
     )
 
 
-def test_json_is_one_object_on_one_line_with_the_same():
-    text = as_json([OK, ERROR], rank=1, host="n9")
+def test_json_is_one_object_on_one_line_with_the_same_of_all_tasks():
+    text = as_json([OK], {2: [WARNING], 1: [ERROR]}, rank=0)
     assert text.count("\n") == 1
     report = json.loads(text)
-    assert (report["rank"], report["host"], report["exit_status"], report["format"]) == (1, "n9", 1, 1)
-    assert report["checks"] == [
+    assert (report["rank"], report["exit_status"], report["format"]) == (0, 1, 1)
+    assert [(check["rank"], check["name"]) for check in report["checks"]] == [
+        (0, "one"),
+        (1, "three"),
+        (2, "two"),
+    ]
+    assert report["checks"][:2] == [
         {
+            "rank": 0,
             "name": "one",
             "status": "ok",
             "message": "all is well",
             "hint": None,
             "values": {"seconds": 1.5},
         },
-        {"name": "three", "status": "error", "message": "That goes wrong.", "hint": "do that", "values": {}},
+        {
+            "rank": 1,
+            "name": "three",
+            "status": "error",
+            "message": "That goes wrong.",
+            "hint": "do that",
+            "values": {},
+        },
     ]
+
+
+@pytest.mark.parametrize("finding", [OK, WARNING, ERROR])
+def test_a_finding_arrives_as_it_was_sent(finding):
+    assert from_values(json.loads(json.dumps(to_values(finding)))) == finding
+
+
+@pytest.mark.parametrize(
+    "changed", [{"status": "fine"}, {"status": "error"}, {"values": 5}, {"values": None}, {"status": []}]
+)
+def test_what_is_no_finding_is_left_out(changed):
+    assert from_values({**to_values(OK), **changed}) is None
+    assert from_values({}) is None
+    assert from_values("text") is None
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tf_preempt._slurm import SlurmRun
@@ -13,7 +14,7 @@ from tf_preempt._slurm_control import SlurmControl
 from tf_preempt.checkpointing.directory import WriteProof
 from tf_preempt.cli.doctor import directory as directories
 from tf_preempt.cli.doctor import peers, versions
-from tf_preempt.cli.doctor.finding import Finding, from_error
+from tf_preempt.cli.doctor.finding import Finding, from_error, from_values, to_values
 from tf_preempt.cli.doctor.meeting import Outcome, meet
 from tf_preempt.cli.doctor.place import Place, describe_place
 from tf_preempt.cli.doctor.preemption import preemption_of
@@ -23,7 +24,7 @@ from tf_preempt.cli.doctor.slurm_facts import SlurmFacts, read_slurm_facts
 from tf_preempt.errors import SlurmError
 from tf_preempt.termination.auto import Platform
 
-__all__ = ["Examination"]
+__all__ = ["Examination", "Report"]
 
 # What these platforms give unless somebody has changed it: README, "Where it runs".
 _USUAL_NOTICES = {
@@ -34,6 +35,28 @@ _USUAL_NOTICES = {
     ),
     Platform.GCE: Notice(seconds=30.0, origin="a Spot VM's 30 s", cure="make the checkpoint smaller"),
 }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Report:
+    """What the checks of one task have found.
+
+    Args:
+        findings: of this task, in the order in which they are shown.
+        others: what the other tasks have told the first about theirs, by rank.
+        is_sent: whether the first task has been told of this one's findings.
+    """
+
+    findings: tuple[Finding, ...]
+    others: Mapping[int, Sequence[Finding]] = dataclasses.field(default_factory=dict)
+    is_sent: bool = False
+
+
+def _sent(report: Mapping[str, Any]) -> list[Finding]:
+    """The findings in another task's report."""
+    checks = report.get("checks")
+    sent = map(from_values, checks if isinstance(checks, list) else [])
+    return [finding for finding in sent if finding is not None]
 
 
 @contextlib.contextmanager
@@ -56,6 +79,7 @@ class Examination:
         size_mb: how much is written there, in MB.
         timeout_s: how long other tasks are waited for, in seconds.
         host: name of this machine.
+        tells_all: whether the first task is told all that this one finds, not only what is wrong.
         control: the controller of Slurm, which the first task asks; None: that of the environment.
         clock: seconds since the epoch.
     """
@@ -69,6 +93,7 @@ class Examination:
         size_mb: int,
         timeout_s: float,
         host: str,
+        tells_all: bool = False,
         control: SlurmControl | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -78,38 +103,39 @@ class Examination:
         self._size_mb = size_mb
         self._timeout_s = timeout_s
         self._host = host
+        self._tells_all = tells_all
         self._control = control or SlurmControl(environ)
         self._clock = clock
         self._versions = versions.installed_versions()
+        self._found: list[Finding] = []
         # Outside of a cluster, or beside it, nobody else tells what there is to tell.
         self._speaks = place.is_first or place.rank is None
 
-    def findings(self) -> list[Finding]:
+    def make(self) -> Report:
         """Makes all checks; what they write is deleted again."""
-        found = [*versions.check_versions(self._versions), *describe_place(self._place, host=self._host)]
+        self._found += versions.check_versions(self._versions)
+        self._found += describe_place(self._place, host=self._host)
         directory, about_directory = directories.find_directory(self._given, self._environ)
         proof: WriteProof | None = None
-        left: list[Finding] = []
         try:
             if directory is not None and self._speaks:
                 with _signals_held():
                     proof, written = directories.prove_writable(directory)
                 about_directory.append(written)
             # Before all that takes time: the others are waiting.
-            about_peers, about_sharing = self._meet(directory, proof)
-            about_directory += about_sharing
+            outcome = self._meet(directory, proof, about_directory)
             if directory is not None and proof is not None:
                 about_directory.append(self._speed(directory))
         finally:
             if proof is not None:
-                left = directories.remove_proof(proof, also_directory=True)
-        found += about_peers
-        about_directory += left
+                about_directory += directories.remove_proof(proof, also_directory=True)
         if self._speaks:
-            about_slurm, about_saves = self._notice(directory)
-            found += about_slurm
-            about_directory += about_saves
-        return [*found, *about_directory]
+            about_directory += self._notice(directory)
+        return Report(
+            findings=(*self._found, *about_directory),
+            others={rank: _sent(report) for rank, report in outcome.reports.items()},
+            is_sent=outcome.is_reported,
+        )
 
     def _speed(self, directory: str) -> Finding:
         try:
@@ -119,32 +145,42 @@ class Examination:
 
     # ------------------------------------------------------------------------------------- the other tasks
 
-    def _meet(self, directory: str | None, proof: WriteProof | None) -> tuple[list[Finding], list[Finding]]:
-        """Meets the other tasks; what there is to say about the peers, and about the directory."""
+    def _meet(
+        self, directory: str | None, proof: WriteProof | None, about_directory: list[Finding]
+    ) -> Outcome:
+        """Meets the other tasks, and adds what there is to say about them and the directory."""
         place = self._place
         alone = peers.nothing_to_reach(place)
         if alone is not None or place.rank is None:
-            return [alone] if alone is not None else [], []
-        about_directory: list[Finding] = []
+            self._found += [alone] if alone is not None else []
+            return Outcome()
 
         def report(outcome: Outcome) -> Mapping[str, Any]:
-            about_directory.extend(self._look(directory, outcome))
-            return about_directory[0].values
+            self._found += peers.check_peers(place.members, own, outcome, timeout_s=self._timeout_s)
+            seen, *written = self._look(directory, outcome)
+            about_directory.extend([seen, *written])
+            told = [
+                finding
+                for finding in (*self._found, *about_directory)
+                if self._tells_all or finding.status.is_trouble
+            ]
+            return {"shared": seen.values["shared"], "checks": [to_values(finding) for finding in told]}
 
+        own = place.rank
         greeting = {
             "host": self._host,
             "versions": self._versions,
             "proof": proof.name if proof is not None else None,
         }
-        outcome = meet(place.members, place.rank, greeting, timeout_s=self._timeout_s, report=report)
-        about_peers = peers.check_peers(place.members, place.rank, outcome, timeout_s=self._timeout_s)
+        outcome = meet(place.members, own, greeting, timeout_s=self._timeout_s, report=report)
         if place.is_first:
-            about_peers += peers.check_same_versions(self._versions, place.members, outcome)
+            self._found += peers.check_peers(place.members, own, outcome, timeout_s=self._timeout_s)
+            self._found += peers.check_same_versions(self._versions, place.members, outcome)
             if directory is not None and proof is not None:
                 about_directory.append(
                     directories.check_shared_by_all(place.members, outcome.reports, directory)
                 )
-        return about_peers, about_directory
+        return outcome
 
     def _look(self, directory: str | None, outcome: Outcome) -> list[Finding]:
         """What a task that is not the first says about the directory; how it is shared comes first."""
@@ -157,21 +193,20 @@ class Examination:
 
     # ------------------------------------------------------------------------------------------ the notice
 
-    def _notice(self, directory: str | None) -> tuple[list[Finding], list[Finding]]:
-        """What Slurm does with the job, and whether a save fits into the notice."""
+    def _notice(self, directory: str | None) -> list[Finding]:
+        """Adds what Slurm does with the job, and says whether a save fits into the notice."""
         times, about_saves = read_save_times(directory) if directory is not None else (SaveTimes(), [])
         facts = self._ask_slurm()
-        about_slurm: list[Finding] = []
         notice, otherwise = _USUAL_NOTICES.get(self._place.platform), "how long a notice is here is not known"
         if facts is not None:
-            about_slurm = check_slurm(facts, self._place.job, now=self._clock(), save_s=times.slowest_s)
+            self._found += check_slurm(facts, self._place.job, now=self._clock(), save_s=times.slowest_s)
             preemption = preemption_of(facts)
             notice = preemption.notice()
             if preemption.mode == "OFF":
                 otherwise = "jobs are not preempted here, and a training leaves in time before the time limit"
         if directory is not None:
             about_saves.append(check_saves(times, notice, otherwise=otherwise))
-        return about_slurm, about_saves
+        return about_saves
 
     def _ask_slurm(self) -> SlurmFacts | None:
         """The controller's answers; None outside of a job."""

@@ -11,7 +11,16 @@ from typing import Any
 from tf_preempt._version import __version__
 from tf_preempt.errors import TfPreemptError
 
-__all__ = ["Finding", "Status", "as_json", "as_text", "exit_status", "from_error"]
+__all__ = [
+    "Finding",
+    "Status",
+    "as_json",
+    "as_text",
+    "exit_status",
+    "from_error",
+    "from_values",
+    "to_values",
+]
 
 _STATUS_WIDTH = 7
 _NAME_WIDTH = 10
@@ -98,29 +107,50 @@ def as_text(findings: Sequence[Finding], *, prefix: str = "") -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def as_json(findings: Sequence[Finding], *, rank: int | None, host: str) -> str:
-    """The findings as one JSON object on one line, so that those of several tasks stay apart.
+def as_json(findings: Sequence[Finding], others: Mapping[int, Sequence[Finding]], *, rank: int | None) -> str:
+    """The findings as one JSON object on one line.
 
     Args:
-        findings: in order.
-        rank: of the task that found them; None if it stands outside the cluster.
-        host: that it runs on.
+        findings: of the task that prints them, in order.
+        others: of other tasks, by their rank.
+        rank: of the task that prints them; None if it stands outside the cluster.
     """
+    checks = [{"rank": rank, **to_values(finding)} for finding in findings]
+    for other, found in sorted(others.items()):
+        checks += [{"rank": other, **to_values(finding)} for finding in found]
+    everything = [*findings, *(finding for found in others.values() for finding in found)]
     report = {
         "format": 1,
         "tf_preempt": __version__,
         "rank": rank,
-        "host": host,
-        "exit_status": exit_status(findings),
-        "checks": [
-            {
-                "name": finding.name,
-                "status": str(finding.status),
-                "message": finding.message,
-                "hint": finding.hint,
-                "values": dict(finding.values),
-            }
-            for finding in findings
-        ],
+        "exit_status": exit_status(everything),
+        "checks": checks,
     }
     return json.dumps(report) + "\n"
+
+
+def to_values(finding: Finding) -> dict[str, Any]:
+    """A finding as JSON has it."""
+    return {
+        "name": finding.name,
+        "status": str(finding.status),
+        "message": finding.message,
+        "hint": finding.hint,
+        "values": dict(finding.values),
+    }
+
+
+def from_values(values: object) -> Finding | None:
+    """A finding that another task has sent; None if it is none."""
+    if not isinstance(values, dict):
+        return None
+    try:
+        return Finding(
+            Status(values["status"]),
+            str(values["name"]),
+            str(values["message"]),
+            None if values["hint"] is None else str(values["hint"]),
+            dict(values["values"]),
+        )
+    except (KeyError, TypeError, ValueError):
+        return None

@@ -28,7 +28,7 @@ __all__ = ["Outcome", "meet"]
 
 _KEY = "tf_preempt_doctor"
 _FORMAT = 1
-_LINE_BYTES = 1 << 16
+_LINE_BYTES = 1 << 20
 _CALLS_AT_ONCE = 64
 _CALL_TIMEOUT_S = 5.0
 _PAUSE_S = 0.2
@@ -46,6 +46,7 @@ class Outcome:
         greetings: what the tasks that were reached have said, by rank.
         callers: ranks of the tasks that have called this one.
         reports: what they have reported, by rank; only the first task gets any.
+        is_reported: whether the first task has taken this one's report.
     """
 
     port_problem: OSError | None = None
@@ -53,6 +54,7 @@ class Outcome:
     greetings: dict[int, Greeting] = dataclasses.field(default_factory=dict)
     callers: set[int] = dataclasses.field(default_factory=set)
     reports: dict[int, Greeting] = dataclasses.field(default_factory=dict)
+    is_reported: bool = False
 
 
 def meet(
@@ -153,6 +155,7 @@ class _Meeting:
     async def _report(self, report: Greeting) -> None:
         try:
             await self._call(self._members[0], {**self._greeting, "report": dict(report)})
+            self._outcome.is_reported = True
         except (OSError, ValueError, asyncio.TimeoutError, asyncio.IncompleteReadError):
             pass  # the first task is gone, or was never reached: that is said already
 
@@ -170,18 +173,22 @@ class _Meeting:
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             caller = _parse(await asyncio.wait_for(reader.readline(), _CALL_TIMEOUT_S))
+            # Before the answer: who gets one relies on having been heard.
+            self._note(caller)
             writer.write(json.dumps(self._greeting).encode() + b"\n")
             await asyncio.wait_for(writer.drain(), _CALL_TIMEOUT_S)
-            rank = caller.get("rank")
-            if isinstance(rank, int) and rank in self._others:
-                self._outcome.callers.add(rank)
-                if isinstance(caller.get("report"), dict):
-                    self._outcome.reports[rank] = caller["report"]
         except (OSError, ValueError, asyncio.TimeoutError):
             pass  # a caller that is none of ours, or has gone: it calls again
         finally:
             writer.close()
             self._changed.set()
+
+    def _note(self, caller: Greeting) -> None:
+        rank = caller.get("rank")
+        if isinstance(rank, int) and rank in self._others:
+            self._outcome.callers.add(rank)
+            if isinstance(caller.get("report"), dict):
+                self._outcome.reports[rank] = caller["report"]
 
     @staticmethod
     def _now() -> float:
