@@ -66,6 +66,7 @@ SAVES_ON_SIGTERM = (
     "    sys.exit(42)\n"
     "signal.signal(signal.SIGTERM, save)\n" + READY_AND_WAIT
 )
+SAVES_ON_WARNING = SAVES_ON_SIGTERM.replace("SIGTERM", "SIGUSR1")
 STUBBORN = (
     "import signal\n"
     "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
@@ -228,6 +229,21 @@ def test_signal_to_this_process_is_passed_on_to_all_workers(cluster, output):
     timer.start()
     assert cluster(SAVES_ON_SIGTERM).run() == 42
     timer.join(30)
+    assert output.getvalue().count(b"saved") == 2
+
+
+def test_warning_to_everything_in_a_step_is_one_for_the_workers_and_ends_no_launcher(cluster, output):
+    def warn_everybody():
+        output.wait_for("ready", 2)
+        for pid in [os.getpid(), *started.pids]:
+            os.kill(pid, signal.SIGUSR1)
+
+    started = cluster(SAVES_ON_WARNING)
+    thread = threading.Thread(target=warn_everybody)
+    thread.start()
+    # The second signal may find a worker whose Python has ended, and end it: 138, which means "again" too.
+    assert started.run() in (42, 138)
+    thread.join(30)
     assert output.getvalue().count(b"saved") == 2
 
 

@@ -201,13 +201,39 @@ time.sleep(120)
     assert lives() == 2
 
 
+@pytest.mark.parametrize("signum", [signal.SIGUSR1, signal.SIGUSR2])
+def test_early_warning_to_everything_in_a_step_ends_the_program_and_not_the_series(
+    program, lives, when, tmp_path, signum
+):
+    def warn_everybody():
+        for pid in (os.getpid(), int((tmp_path / "ready").read_text())):
+            os.kill(pid, signum)
+
+    when("ready", warn_everybody)
+    source = f"""
+if life == 2: sys.exit(0)
+def save(*_):
+    open("saved", "a").write("x")
+    sys.exit(42)
+signal.signal({int(signum)}, save)
+open("pid", "w").write(str(os.getpid()))
+os.rename("pid", "ready")
+time.sleep(120)
+"""
+    assert program(source).run() == 0
+    assert lives() == 2
+    assert (tmp_path / "saved").exists()
+
+
 @pytest.fixture
 def signal_between_lives(caplog, monkeypatch):
     """Makes this process get a signal as soon as the supervisor begins to wait for a restart."""
     caplog.set_level(logging.INFO, "tf_preempt")
+    keep = caplog.handler.emit
 
     def signal_between_lives(signum):
         def emit(record):
+            keep(record)
             if record.getMessage().startswith("restarting in"):
                 os.kill(os.getpid(), signum)
 
@@ -224,10 +250,13 @@ def test_signal_between_two_lives_ends_the_series_at_once(program, lives, signal
     assert lives() == 1
 
 
-def test_early_warning_between_two_lives_ends_nothing(program, lives, signal_between_lives):
+def test_early_warning_between_two_lives_ends_nothing_and_is_said(
+    program, lives, signal_between_lives, caplog
+):
     signal_between_lives(signal.SIGUSR1)
     assert program("sys.exit(42 if life < 3 else 0)").run() == 0
     assert lives() == 3
+    assert caplog.text.count("not passing SIGUSR1 on: no program runs just now") == 2
 
 
 def test_program_that_ignores_signals_is_killed_with_all_it_started(program, when, tmp_path, gone):

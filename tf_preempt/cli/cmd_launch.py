@@ -10,8 +10,8 @@ from tf_preempt.launch.local_cluster import LocalCluster
 TAKES_COMMAND = True
 HELP = """\
 Starts a program several times on this machine, as the workers of one cluster: each finds its place in
-TF_CONFIG.  Each line of their output starts with the worker's name.  SIGTERM and Ctrl-C are passed on to all
-workers; when one has died, the others have some time to leave and are ended then.
+TF_CONFIG.  Each line of their output starts with the worker's name.  SIGTERM, Ctrl-C, SIGUSR1 and SIGUSR2 are
+passed on to all workers; when one has died, the others have some time to leave and are ended then.
 
 The exit status is that of a worker with a permanent error, else of one that asks for a restart, else 0.
 

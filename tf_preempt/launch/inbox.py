@@ -15,7 +15,9 @@ from typing import Any
 __all__ = ["Cleared", "Exited", "Inbox", "Signalled"]
 
 # What ends us by default and may be meant for the program.  SIGUSR1 and SIGUSR2 are what batch systems are
-# told to send some time before the end of a job.
+# told to send some time before the end of a job.  Slurm sends them to all processes of a step, if it tracks
+# them with cgroups or by their parents, and to process groups otherwise.  Which of them it was cannot be seen
+# here; so they are always passed on, and a program in a step may get them twice, which is one notice.
 _CAUGHT = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2")
 
 

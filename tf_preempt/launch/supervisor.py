@@ -137,11 +137,17 @@ class Supervisor:
         return incarnation, watch.ending_signal or self._wait_for_ending_signal(0.0)
 
     def _wait_for_ending_signal(self, timeout_s: float) -> int | None:
-        """The next signal that asks us to end; None: none comes.  Others have nobody to go to."""
+        """The next signal that asks us to end; None: none comes.
+
+        Others have nobody to go to, and a life that is just starting would die of what it missed.
+        """
         deadline = self._clock() + timeout_s
         while message := self._inbox.get(max(0.0, deadline - self._clock())):
-            if isinstance(message, Signalled) and message.signum in TreeWatch.ENDING_SIGNALS:
+            if not isinstance(message, Signalled):
+                continue
+            if message.signum in TreeWatch.ENDING_SIGNALS:
                 return message.signum
+            _logger.info("not passing %s on: no program runs just now", signal.Signals(message.signum).name)
         return None
 
     def _leave(self, returncode: int, signum: int) -> int:
