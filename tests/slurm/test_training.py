@@ -14,7 +14,7 @@ import pytest
 from tests.slurm.conftest import running
 from tests.slurm.jobs import PROGRAM, STEPS, Job, preempt
 
-OPTIONS = ["--nodes", "4", "--grace-time", "20", "--kill-wait", "8", "--message-timeout", "5"]
+OPTIONS = ["--nodes", "4", "--grace-time", "10", "--kill-wait", "5", "--message-timeout", "5"]
 
 
 @pytest.fixture(scope="module")
@@ -143,6 +143,23 @@ def test_when_a_node_dies_the_others_leave_soon_and_the_requeued_job_goes_on(
     assert trained[-1] - restored <= 10 + 10  # ten steps at most, and those that it took to see it
     again = job.steps()[len(job.steps()) - (STEPS - restored) :]
     assert again == list(range(restored + 1, STEPS + 1))
+
+
+@pytest.mark.exhaustive
+def test_when_the_node_of_chief_and_batch_script_dies_slurm_ends_and_requeues_the_job(
+    cluster, undisturbed, tmp_path
+):
+    """With srun gone, Slurm ends the other tasks by itself, before they can say anything."""
+    options, program = "-p low -w n[9-10] -N2 -n2", "--pace 0.1 --save-every 10"
+    job = Job(cluster, tmp_path / "job", options=options, program=program).submit()
+    job.wait_for_step(25)
+    assert cluster.verb("fail-node", "n9").returncode == 0
+    try:
+        job.wait_until(lambda: job.fields().get("Restarts") == "1", "the requeue", 60)
+    finally:
+        assert cluster.verb("start-node", "n9").returncode == 0
+    assert job.wait_for_end() == "COMPLETED"
+    assert job.result() == undisturbed()
 
 
 def test_two_jobs_that_share_their_nodes_do_not_disturb_each_other(cluster, undisturbed, tmp_path):
