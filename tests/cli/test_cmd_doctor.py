@@ -1,3 +1,4 @@
+import argparse
 import json
 import os
 import re
@@ -6,6 +7,10 @@ import socket
 import sys
 
 import pytest
+
+from tf_preempt.cli import cmd_doctor
+from tf_preempt.cli.doctor.examination import Report
+from tf_preempt.cli.doctor.finding import Finding, Status
 
 CLEAN = dict.fromkeys(
     ("TF_CONFIG", "SLURM_JOB_ID", "TF_PREEMPT_DIR", "TF_PREEMPT_DIR_OVERRIDE", "AIP_CHECKPOINT_DIR")
@@ -136,6 +141,23 @@ def test_a_task_that_cannot_tell_the_first_prints_its_json_itself(doctor, free_p
     config = json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 1}})
     report = json.loads(doctor("--json", "--timeout", "0.2", TF_CONFIG=config).stdout)
     assert (report["rank"], [check["name"] for check in report["checks"]]) == (1, ["peers"])
+
+
+def test_the_exit_status_of_the_first_counts_the_errors_of_all(monkeypatch, capsys):
+    error = Finding(Status.ERROR, "versions", "keras is old.", "install another")
+
+    class Checked:
+        def __init__(self, *_, **__):
+            pass
+
+        def make(self):
+            return Report(findings=(), others={1: [error]})
+
+    monkeypatch.setattr(cmd_doctor, "Examination", Checked)
+    parser = argparse.ArgumentParser()
+    cmd_doctor.add_arguments(parser)
+    assert cmd_doctor.run(parser.parse_args([])) == 1
+    assert capsys.readouterr().out == ""  # the others print their own
 
 
 def test_a_port_that_is_taken_is_an_error_with_the_cure(doctor, free_port):
