@@ -13,6 +13,7 @@ This is the one module that knows the names of Slurm's variables.  Not all of th
   a heterogeneous job it is the last component's, whose tasks count on from those of the others.
 * ``SLURM_NTASKS_PER_NODE`` is what the job asked for.  Where a step's number of tasks does not fit, srun
   warns, ignores it and leaves it set: it counts only where ``SLURM_STEP_TASKS_PER_NODE`` is not to be seen.
+* ``SLURMD_TRES_BIND`` is unset on a node with one task, whatever the others have.
 * ``SLURM_RESTART_COUNT`` is unset in the first run (Slurm 22.05), or 0 (newer versions).  Where it is unset,
   a job submitted from inside a requeued one inherits that one's.
 * ``SLURM_ARRAY_JOB_ID`` may be inherited likewise, from the array whose element has submitted this job.
@@ -142,6 +143,7 @@ class SlurmJob:
         gpus_on_node: number of GPUs that this step (or job, outside a step) has on this node; None if Slurm
             manages none.
         gpus_bound: whether Slurm gave each task of the step GPUs of its own.
+        gpus_per_task: number of GPUs that each task was asked for; None if Slurm does not say.
         resv_ports: TCP ports reserved for the step (``srun --resv-ports``); empty if none.
 
     Raises:
@@ -168,6 +170,7 @@ class SlurmJob:
     step_gpus: tuple[str, ...] = ()
     gpus_on_node: int | None = None
     gpus_bound: bool = False
+    gpus_per_task: int | None = None
     resv_ports: tuple[int, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
@@ -214,10 +217,10 @@ class SlurmJob:
             SLURM_JOB_ID, SLURM_STEP_ID, SLURM_PROCID, SLURM_NODEID, SLURM_LOCALID, SLURM_GTIDS,
             SLURMD_NODENAME, SLURM_STEP_NUM_TASKS, SLURM_STEP_NUM_NODES, SLURM_STEP_NODELIST,
             SLURM_STEP_TASKS_PER_NODE, SLURM_STEP_RESV_PORTS, SLURM_STEP_GPUS, SLURM_GPUS_ON_NODE,
-            SLURMD_TRES_BIND, SLURM_DISTRIBUTION, SLURM_DIST_PLANESIZE, SLURM_HOSTFILE, SLURM_HET_SIZE,
-            SLURM_JOB_NODELIST_HET_GROUP_0 and so on, SLURM_RESTART_COUNT, and `GPU_VARIABLES`; as second
-            choice or check SLURM_NTASKS, SLURM_NPROCS, SLURM_NNODES, SLURM_NTASKS_PER_NODE,
-            SLURM_JOB_NODELIST, SLURM_NODELIST.
+            SLURM_GPUS_PER_TASK, SLURMD_TRES_BIND, SLURM_DISTRIBUTION, SLURM_DIST_PLANESIZE, SLURM_HOSTFILE,
+            SLURM_HET_SIZE, SLURM_JOB_NODELIST_HET_GROUP_0 and so on, SLURM_RESTART_COUNT, and
+            `GPU_VARIABLES`; as second choice or check SLURM_NTASKS, SLURM_NPROCS, SLURM_NNODES,
+            SLURM_NTASKS_PER_NODE, SLURM_JOB_NODELIST, SLURM_NODELIST.
         """
         variables = SlurmVariables(environ)
         job_id = variables.integer("SLURM_JOB_ID", minimum=1)
@@ -246,12 +249,19 @@ class SlurmJob:
             step_gpus=tuple(part for part in (variables.text("SLURM_STEP_GPUS") or "").split(",") if part),
             gpus_on_node=variables.integer("SLURM_GPUS_ON_NODE"),
             gpus_bound=bool(_GPU_BINDING.search(variables.text("SLURMD_TRES_BIND") or "")),
+            gpus_per_task=_last_number(variables.text("SLURM_GPUS_PER_TASK")),
             resv_ports=variables.ports("SLURM_STEP_RESV_PORTS"),
             procid=layout.procid,
             ntasks=layout.ntasks,
             nodes=layout.nodes,
             tasks_per_node=layout.tasks_per_node,
         )
+
+
+def _last_number(text: str | None) -> int | None:
+    """The number in ``2`` or ``a100:2``; None in what names several kinds or none."""
+    match = re.fullmatch(r"(?:[^,]*:)?([0-9]{1,9})", text or "")
+    return int(match[1]) if match else None
 
 
 def _is_inherited(variables: SlurmVariables) -> bool:

@@ -16,7 +16,7 @@ from tf_preempt.errors import ConfigError, SlurmError
 CUDA = "CUDA_VISIBLE_DEVICES"
 
 
-def job(lists, on_node=None, tasks=2, bound=False):
+def job(lists, on_node=None, tasks=2, bound=False, per_task=None):
     if not isinstance(lists, dict):
         lists = {} if lists is None else {CUDA: lists}
     return SlurmJob(
@@ -29,6 +29,7 @@ def job(lists, on_node=None, tasks=2, bound=False):
         gpu_lists=tuple(lists.items()),
         gpus_on_node=on_node,
         gpus_bound=bound,
+        gpus_per_task=per_task,
     )
 
 
@@ -223,3 +224,25 @@ def test_a_task_alone_on_its_node_finds_what_the_fullest_node_has_too_little_for
 def test_a_number_of_gpus_that_is_none_is_refused(name, value):
     with pytest.raises(ConfigError, match=f"gpus_{name}={value!r}"):
         GpuRequest(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("visible", "on_node", "per_task", "tasks_here", "own"),
+    [
+        # One task on this node, two on another: srun --gpus-per-task tells only those that theirs are bound.
+        ("0,1", 2, 2, 1, None),
+        ("0", 1, 1, 1, None),
+        # All see all, with --gpu-bind=none.
+        ("0,1,2,3", 4, 2, 2, "0,1"),
+        # A number that the job has asked for, and the step not.
+        ("0,1", 2, 4, 1, "0"),
+        ("0,1", 2, None, 1, "0"),
+    ],
+)
+def test_gpus_that_slurm_has_counted_by_task_stay_together(visible, on_node, per_task, tasks_here, own):
+    share = share_gpus(
+        GpuRequest(),
+        job(visible, on_node, per_task=per_task),
+        node(tasks_here=tasks_here, most_tasks=2),
+    )
+    assert share == GpuShare(variables={} if own is None else {CUDA: own})

@@ -183,7 +183,9 @@ def _own_devices(
 def _is_bound(request: GpuRequest, job: SlurmJob, devices: tuple[str, ...]) -> bool:
     """Whether a list is one task's own, although the node has several tasks."""
     on_node = request.per_node if job.gpus_on_node is None else job.gpus_on_node
-    return job.gpus_bound or (on_node is not None and len(devices) < on_node)
+    # Where a node has one task, nothing but this number tells that tasks elsewhere have as many each.
+    is_asked_for = job.gpus_per_task is not None and len(devices) == job.gpus_per_task
+    return job.gpus_bound or is_asked_for or (on_node is not None and len(devices) < on_node)
 
 
 def _is_crowded(request: GpuRequest, job: SlurmJob, node: TaskNode, devices: tuple[str, ...]) -> bool:
