@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from tf_preempt.errors import SlurmError
 
-__all__ = ["JobRecord", "SlurmControl", "parse_fields"]
+__all__ = ["JobRecord", "SlurmControl", "jobs_in", "parse_fields"]
 
 # `sh` sets to "ignore" what the command then inherits; a Python hook between fork and exec is not safe in a
 # program with threads.
@@ -246,15 +246,27 @@ def parse_duration(text: str | None) -> float | None:
     return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
 
 
-def _fields_of_job(text: str, job_id: int | None) -> dict[str, str]:
-    """The fields of one job without its name; empty if there is no such job."""
+def jobs_in(text: str) -> list[tuple[dict[str, str], str]]:
+    """Takes the answer of ``scontrol show job -o`` apart.
+
+    Returns:
+        Of each job the fields before its name, such as JobId and HetJobId, and the text after its name.
+    """
     starts = list(_BEFORE_NAME.finditer(text))
     ends = [*(match.start() for match in starts[1:]), len(text)]
+    jobs = []
     for match, end in zip(starts, ends, strict=False):
-        if job_id is None or int(match[1]) == job_id:
-            named = _AFTER_NAME.search(text, match.end(), end)
-            rest = text[named.start() if named else match.end() : end]
-            return {**parse_fields(rest), **parse_fields(match[0].removesuffix("JobName="))}
+        named = _AFTER_NAME.search(text, match.end(), end)
+        rest = text[named.start() if named else match.end() : end]
+        jobs.append((parse_fields(match[0].removesuffix("JobName=")), rest))
+    return jobs
+
+
+def _fields_of_job(text: str, job_id: int | None) -> dict[str, str]:
+    """The fields of one job without its name; empty if there is no such job."""
+    for fields, rest in jobs_in(text):
+        if job_id is None or int(fields["JobId"]) == job_id:
+            return {**parse_fields(rest), **fields}
     return {}
 
 

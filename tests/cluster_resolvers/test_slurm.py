@@ -1,12 +1,14 @@
 """The Slurm resolver, on the environments of real jobs and on changed ones."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
 import tensorflow as tf
 
 from tf_preempt import strategies
+from tf_preempt._slurm_control import SlurmControl
 from tf_preempt.cluster_resolvers import SlurmClusterResolver
 from tf_preempt.errors import ClusterConfigError, ConfigError, SlurmError, UnsupportedStrategyError
 
@@ -247,6 +249,25 @@ def sees_gpus(monkeypatch, count):
     )
 
 
+class Controller:
+    """A controller that says how many GPUs the job has on each node, or is out of reach."""
+
+    def __init__(self, **gpus):
+        nodes = "".join(
+            f"   Nodes={node} CPU_IDs=0 Mem=0 GRES=gpu:{count}(IDX:0)" for node, count in gpus.items()
+        )
+        self._said = f"JobId=7 JobName=x UserId=ada(1) JobState=RUNNING{nodes}\n"
+        self._is_up = bool(gpus)
+        self.questions = 0
+        self.control = SlurmControl({}, run=self._run)
+
+    def _run(self, command, **options):
+        self.questions += 1
+        if not self._is_up:
+            raise OSError("no scontrol")
+        return subprocess.CompletedProcess(command, 0, self._said, "")
+
+
 UNEVEN = {
     **STEP,
     "SLURM_PROCID": "0",
@@ -274,7 +295,7 @@ UNEVEN = {
 @pytest.mark.parametrize("task", [(), ("worker", 0), ("worker", 2), (None, 1)])
 def test_all_tasks_have_as_many_gpus(arguments, seen, count, task, monkeypatch):
     sees_gpus(monkeypatch, seen)
-    resolver = SlurmClusterResolver(**arguments, environ=dict(UNEVEN))
+    resolver = SlurmClusterResolver(**arguments, environ=dict(UNEVEN), control=Controller().control)
     assert resolver.num_accelerators(*task) == ({"GPU": count} if count else {})
 
 
@@ -289,12 +310,71 @@ def test_uneven_tasks_get_the_same_number_of_gpus_each(rank, own):
 def test_gpus_of_another_component_are_taken_to_be_as_here_with_one_warning(monkeypatch, caplog):
     sees_gpus(monkeypatch, 2)
     groups = {f"SLURM_JOB_NODELIST_HET_GROUP_{group}": node for group, node in enumerate(("n9", "n10"))}
-    resolver = SlurmClusterResolver(environ={**UNEVEN, **groups, "SLURM_HET_SIZE": "2"})
+    environ = {**UNEVEN, **groups, "SLURM_HET_SIZE": "2"}
+    resolver = SlurmClusterResolver(environ=environ, control=Controller().control)
     for _ in range(2):
         assert [resolver.num_accelerators("worker", index) for index in range(3)] == [{"GPU": 2}] * 3
     assert [record.getMessage().split(", although")[0] for record in caplog.records] == [
         "Rank 2 is taken to have as many GPUs as rank 0"
     ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "change", "counts"),
+    [
+        ({}, {}, [2, 2, 1]),
+        ({"auto_set_gpu": False}, {}, [2, 2, 2]),
+        ({}, {"SLURM_STEP_TASKS_PER_NODE": "1,2"}, [2, 1, 1]),
+        ({"jobs": {"chief": 1, "worker": 2}}, {}, [2, 2, 1]),
+    ],
+)
+def test_a_task_on_a_node_with_other_gpus_has_its_share_of_those(monkeypatch, arguments, change, counts):
+    sees_gpus(monkeypatch, 2)
+    slurm = Controller(n9=4, n10=2)
+    resolver = SlurmClusterResolver(**arguments, environ={**UNEVEN, **change}, control=slurm.control)
+    assert slurm.questions == 0
+    names = [("chief", 0), ("worker", 0), ("worker", 1)] if arguments.get("jobs") else None
+    tasks = names or [("worker", index) for index in range(3)]
+    for _ in range(2):
+        assert [resolver.num_accelerators(*task) for task in tasks] == [{"GPU": count} for count in counts]
+    assert slurm.questions == 1
+
+
+def test_a_task_on_a_node_without_gpus_has_none(monkeypatch):
+    sees_gpus(monkeypatch, 2)
+    groups = {f"SLURM_JOB_NODELIST_HET_GROUP_{group}": node for group, node in enumerate(("n9", "n10"))}
+    environ = {**UNEVEN, **groups, "SLURM_HET_SIZE": "2"}
+    resolver = SlurmClusterResolver(environ=environ, control=Controller(n9=4, n10=0).control)
+    assert resolver.num_accelerators("worker", 2) == {}
+
+
+def test_a_task_without_gpus_knows_those_of_another_component(monkeypatch, caplog):
+    sees_gpus(monkeypatch, 0)
+    groups = {f"SLURM_JOB_NODELIST_HET_GROUP_{group}": node for group, node in enumerate(("n9", "n10"))}
+    environ = {**UNEVEN, **groups, "SLURM_HET_SIZE": "2"}
+    del environ["CUDA_VISIBLE_DEVICES"], environ["SLURM_GPUS_ON_NODE"]
+    resolver = SlurmClusterResolver(environ=environ, control=Controller(n9=0, n10=4).control)
+    assert [resolver.num_accelerators("worker", index) for index in range(3)] == [{}, {}, {"GPU": 4}]
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("arguments", "change"),
+    [
+        ({"gpus_per_task": 2}, {}),
+        ({"gpus_per_node": 4}, {}),
+        ({}, {"SLURMD_TRES_BIND": "gpu:per_task:2", "CUDA_VISIBLE_DEVICES": "0,1"}),
+        ({}, {"SLURM_GPUS_PER_TASK": "2", "CUDA_VISIBLE_DEVICES": "0,1"}),
+        ({}, {"SLURM_GPUS_ON_NODE": None}),
+    ],
+)
+def test_nobody_is_asked_where_all_tasks_have_the_same_number(monkeypatch, arguments, change):
+    sees_gpus(monkeypatch, 2)
+    slurm = Controller(n9=4, n10=2)
+    environ = {name: value for name, value in {**UNEVEN, **change}.items() if value is not None}
+    resolver = SlurmClusterResolver(**arguments, environ=environ, control=slurm.control)
+    assert [resolver.num_accelerators("worker", index) for index in range(3)] == [{"GPU": 2}] * 3
+    assert slurm.questions == 0
 
 
 def test_gpus_of_a_task_that_is_not_there_are_an_error():

@@ -97,6 +97,13 @@ def slurm_with_gpus():
         yield cluster
 
 
+@pytest.fixture(scope="module")
+def slurm_with_uneven_gpus():
+    """Four GPUs on n9, two on n10 and none on n11, as far as Slurm knows."""
+    with running("--gpus-per-node", "4,2,0") as cluster:
+        yield cluster
+
+
 @pytest.fixture
 def slurm_that_reserves_ports():
     """With MpiParams, steps get ports without asking: one more than the tasks on a node."""

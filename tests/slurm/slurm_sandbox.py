@@ -206,6 +206,11 @@ class Sandbox:
             return None
         return (pid, start) if alive(pid, start) else None
 
+    def gpus(self):
+        """Number of GPUs of each node."""
+        numbers = [int(number) for number in self.state["options"]["gpus_per_node"].split(",")]
+        return numbers if len(numbers) > 1 else numbers * len(self.nodes())
+
     def nodes(self):
         options = self.state["options"]
         return [f"{options['prefix']}{options['first'] + i}" for i in range(options["nodes"])]
@@ -353,22 +358,21 @@ class Sandbox:
                 f"`{sys.argv[0]} exec`")  # fmt: skip
 
         d, port, user = self.dir, self.state["port"], pwd.getpwuid(os.geteuid()).pw_name
-        gres_node, gres_global = "", ""
-        if opt["gpus_per_node"]:
-            gres_node, gres_global = f" Gres=gpu:{opt['gpus_per_node']}", "GresTypes=gpu\n"
-            for i in range(opt["gpus_per_node"]):
+        gpus, gres_global = self.gpus(), ""
+        if any(gpus):
+            gres_global = "GresTypes=gpu\n"
+            for i in range(max(gpus)):
                 self.fake_device(d / "dev" / f"nvidia{i}")
-            last = opt["gpus_per_node"] - 1
-            span = "0" if last == 0 else f"[0-{last}]"
-            (d / "etc" / "gres.conf").write_text(
-                f"AutoDetect=off\nNodeName={','.join(self.nodes())} Name=gpu File={d}/dev/nvidia{span}\n"
-            )
+            (d / "etc" / "gres.conf").write_text("AutoDetect=off\n" + "".join(
+                f"NodeName={name} Name=gpu File={d}/dev/nvidia[0-{count - 1}]\n"
+                for name, count in zip(self.nodes(), gpus, strict=True) if count
+            ))  # fmt: skip
         comm = "CommunicationParameters=NoInAddrAny,NoCtldInAddrAny\n" if loopback_only else ""
         cpus = opt["cpus_per_node"]
         nodes = "\n".join(
             f"NodeName={name} NodeHostname=localhost NodeAddr={LOOPBACK} Port={port + i} CPUs={cpus} "
             f"Boards=1 SocketsPerBoard=1 CoresPerSocket={cpus} ThreadsPerCore=1 "
-            f"RealMemory={opt['memory']}{gres_node}"
+            f"RealMemory={opt['memory']}" + (f" Gres=gpu:{gpus[i - 1]}" if gpus[i - 1] else "")
             for i, name in enumerate(self.nodes(), 1)
         )
         select = "CR_Core_Memory" if opt["consume_memory"] else "CR_Core"
@@ -714,7 +718,8 @@ def main(argv=None):
     p.add_argument("--cpus-per-node", type=int, default=4, metavar="C")
     p.add_argument("--memory", type=int, default=8192, metavar="MB", help="declared per node, never enforced")
     p.add_argument("--consume-memory", action="store_true", help="schedule memory too (CR_Core_Memory)")
-    p.add_argument("--gpus-per-node", type=int, default=0, metavar="G", help="fake GPUs")
+    p.add_argument("--gpus-per-node", default="0", metavar="G[,G...]",
+                   help="fake GPUs: one number for all nodes, or one for each")  # fmt: skip
     p.add_argument("--prefix", default="node", help="node names are <prefix>1, <prefix>2, ...")
     p.add_argument("--first", type=int, default=1, metavar="N", help="number in the first node's name")
     p.add_argument("--grace-time", type=int, default=5, metavar="S",
@@ -774,6 +779,9 @@ def main(argv=None):
             if args.verb == "start":
                 if args.nodes < 1 or args.cpus_per_node < 1:
                     raise SandboxError("--nodes and --cpus-per-node are at least 1", EX_USAGE)
+                numbers = args.gpus_per_node.split(",")
+                if not all(map(str.isdecimal, numbers)) or len(numbers) not in (1, args.nodes):
+                    raise SandboxError("--gpus-per-node is one number, or one for each node", EX_USAGE)
                 if args.requeue_delay < 5:
                     raise SandboxError(
                         "--requeue-delay: Slurm takes its default of 120 s for less than 5", EX_USAGE

@@ -16,6 +16,7 @@ from tf_preempt.errors import SlurmError
 
 HERE = Path(__file__).parent
 PLACEMENT = [sys.executable, str(HERE / "print_placement.py")]
+ACCELERATORS = [sys.executable, str(HERE / "print_accelerators.py")]
 
 
 def tasks_of(output):
@@ -155,6 +156,34 @@ def test_a_step_with_a_part_of_the_jobs_gpus_divides_that_part(slurm_with_gpus):
     step = ["srun", "-n2", "--gres=gpu:2", *PLACEMENT]
     tasks = tasks_of(slurm_with_gpus.client("salloc", "-N1", "-n4", "--gpus-per-node=4", *step))
     assert [(task["seen"], task["own"]) for task in tasks] == [("0,1", "0"), ("0,1", "1")]
+
+
+@pytest.mark.parametrize(
+    ("options", "step", "counts"),
+    [
+        ("-N2 -n2 --gpus=6", "", [4, 2]),
+        ("-N2 -n3 --gpus=6", "", [2, 2, 1]),
+        ("-N2 -n3 --gpus-per-task=2", "", [2, 2, 2]),
+        ("-N1 -n1 -w n9 : -N1 -n1 -w n10 --gpus=2", "--het-group=0,1", [0, 2]),
+    ],
+)
+def test_each_task_knows_the_gpus_of_tasks_on_nodes_with_others(
+    slurm_with_uneven_gpus, options, step, counts
+):
+    words = ["salloc", "-Q", *options.split(), "srun", *step.split(), *ACCELERATORS]
+    output = slurm_with_uneven_gpus.client(*words, timeout_s=150)
+    tasks = tasks_of("".join(line for line in output.splitlines(True) if line[:1] == "{"))
+    assert [task["own"] for task in tasks] == counts
+    assert [task["counts"] for task in tasks] == [counts] * len(counts)
+    assert [task["unknown"] for task in tasks] == [[]] * len(counts)
+
+
+def test_a_step_with_a_part_of_the_jobs_gpus_takes_other_nodes_to_be_as_its_own(slurm_with_uneven_gpus):
+    step = ["srun", "-N2", "-n2", "--gres=gpu:1", *ACCELERATORS]
+    output = slurm_with_uneven_gpus.client("salloc", "-Q", "-N2", "-n2", "--gpus=6", *step, timeout_s=150)
+    tasks = tasks_of("".join(line for line in output.splitlines(True) if line[:1] == "{"))
+    assert [task["counts"] for task in tasks] == [[1, 1], [1, 1]]
+    assert ["but this step 1" in line for task in tasks for line in task["unknown"]] == [True, True]
 
 
 def test_a_step_that_overrides_what_the_job_asked_for_is_believed(slurm):

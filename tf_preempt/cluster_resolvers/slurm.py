@@ -12,10 +12,12 @@ from typing import Any
 import tensorflow as tf
 
 from tf_preempt._slurm import SlurmJob
+from tf_preempt._slurm_control import SlurmControl
 from tf_preempt.cluster_resolvers._client_ports import client_ports
 from tf_preempt.cluster_resolvers._slurm_gpus import GpuRequest, check_gpu_request
 from tf_preempt.cluster_resolvers._slurm_hostfile import with_hostfile
 from tf_preempt.cluster_resolvers._slurm_layout import addresses, place_ranks, task_node
+from tf_preempt.cluster_resolvers._slurm_other_gpus import GpusOfNodes, gpus_of_task
 from tf_preempt.cluster_resolvers._slurm_own_gpus import settle_gpus
 from tf_preempt.cluster_resolvers._slurm_tasks import as_step, job_sizes, with_tasks_per_node
 from tf_preempt.cluster_resolvers.base import ClusterResolverBase
@@ -50,6 +52,8 @@ class SlurmClusterResolver(ClusterResolverBase):
             the same list.
         rpc_layer: protocol between the tasks.
         environ: environment variables; the lists of GPUs are set in them.
+        control: Slurm's controller, which is asked for the GPUs of other nodes, and only for those; None: the
+            one that `environ` leads to.
         host_ports: ports that this host gives to clients.  Only reported: what differs between hosts cannot
             have a part in choosing ports, since all tasks have to choose the same.
 
@@ -66,6 +70,7 @@ class SlurmClusterResolver(ClusterResolverBase):
             read, and those that are set narrowed to this task's share, once.
         TF_PREEMPT_OWN_GPUS: set with them, so that other resolvers in this process and its children see that
             the lists are this task's own already.
+        PATH, SLURM_CONF: where ``scontrol`` is, and what it asks.
     """
 
     def __init__(
@@ -79,6 +84,7 @@ class SlurmClusterResolver(ClusterResolverBase):
         rpc_layer: str | None = "grpc",
         *,
         environ: MutableMapping[str, str] = os.environ,
+        control: SlurmControl | None = None,
         host_ports: Callable[[], range] = client_ports,
     ) -> None:
         self._environ = environ
@@ -86,6 +92,8 @@ class SlurmClusterResolver(ClusterResolverBase):
         self._port_base = port_base
         self._tasks_per_node = tasks_per_node
         self._gpus = GpuRequest(per_node=gpus_per_node, per_task=gpus_per_task)
+        self._auto_set_gpu = auto_set_gpu
+        self._gpus_of_nodes = GpusOfNodes(control or SlurmControl(environ))
         self._rank_nodes: dict[tuple[Any, ...], tuple[str, ...]] = {}
         self._component_warned = False
         job = self._job()
@@ -135,9 +143,11 @@ class SlurmClusterResolver(ClusterResolverBase):
     ) -> dict[str, int]:
         """Number of GPUs of a task.
 
-        It is `gpus_per_task`, if that was given, and else what TensorFlow sees here.  Slurm tells a task
-        nothing about the GPUs of other hosts: they are taken to be as here.  Where they may well
-        differ, in another component of a heterogeneous job, one warning says so.
+        It is `gpus_per_task`, if that was given, and else for tasks on this node what TensorFlow sees here.
+        For a task on another node Slurm's controller is asked, once, how many GPUs the job has there; they
+        are divided as here.  Where it cannot be asked, the other node is taken to be as this one, and a line
+        in the log says so; a warning, for another component of a heterogeneous job, which may well differ.
+        It is not asked where all tasks have the same number: ``--gpus-per-task``, `gpus_per_node`.
 
         Args:
             task_type: job name of the task that is asked about; None: this task's.
@@ -163,12 +173,31 @@ class SlurmClusterResolver(ClusterResolverBase):
             return {}
         if self._gpus.per_task is not None:
             return {"GPU": self._gpus.per_task}
-        self._warn_of_other_component(job, tasks.index(task))
-        return super().num_accelerators()
+        count = self._count_elsewhere(job, tasks.index(task))
+        if count is None:
+            return super().num_accelerators()
+        return {"GPU": count} if count else {}
+
+    def _count_elsewhere(self, job: SlurmJob, rank: int) -> int | None:
+        """Number of GPUs of a task on another node; None if it is taken to be as here."""
+        placements = place_ranks(job)
+        own, other = placements[job.procid], placements[rank]
+        is_other_component = own.component != other.component
+        # Slurm gives all nodes of a component GPUs, or none of them.
+        may_differ = is_other_component or (
+            job.gpus_on_node is not None and not job.gpus_bound and job.gpus_per_task is None
+        )
+        count = None
+        if own.node != other.node and may_differ and self._gpus.per_node is None:
+            count = self._gpus_of_nodes.on(other.node, job, own.node)
+        if count is not None:
+            return gpus_of_task(job, task_node(job, other), count, divided=self._auto_set_gpu)
+        if is_other_component:
+            self._warn_of_other_component(job, rank)
+        return None
 
     def _warn_of_other_component(self, job: SlurmJob, rank: int) -> None:
-        placements = place_ranks(job)
-        if self._component_warned or placements[rank].component == placements[job.procid].component:
+        if self._component_warned:
             return
         self._component_warned = True
         _LOG.warning(
