@@ -83,6 +83,39 @@ def test_a_job_submitted_from_inside_a_step_does_not_take_that_step_for_its_own(
     assert [task["hostname"] for task in tasks_of("\n".join(tasks))] == ["n9", "n10"]
 
 
+ASK_RUN = (
+    "import os; from tf_preempt._slurm import SlurmRun; print(SlurmRun.from_environ(os.environ).requeue_as)"
+)
+
+
+def test_a_job_submitted_from_an_arrays_element_is_not_requeued_as_that(slurm, tmp_path):
+    inner, outer = tmp_path / "inner.sh", tmp_path / "outer.sh"
+    ask = f"echo $SLURM_ARRAY_JOB_ID $SLURM_JOB_ID $({sys.executable} -c '{ASK_RUN}')\n"
+    inner.write_text("#!/bin/sh\n" + ask, encoding="utf-8")
+    outer.write_text(f"#!/bin/sh\n{ask}sbatch -Q --wait -o {tmp_path}/out-inner {inner}\n", encoding="utf-8")
+    slurm.client("sbatch", "--wait", "--array=3", "-o", str(tmp_path / "out-outer"), str(outer))
+    array, job, name = (tmp_path / "out-outer").read_text(encoding="utf-8").splitlines()[0].split()
+    assert (array, name) == (job, f"{array}_3")
+    inherited, job, name = (tmp_path / "out-inner").read_text(encoding="utf-8").split()
+    assert (inherited, name) == (array, job)
+    assert job != array
+
+
+ASK_END = """
+import os, time
+from tf_preempt._slurm_control import SlurmControl
+print(SlurmControl(os.environ).job(int(os.environ["SLURM_JOB_ID"])).end_time - time.time())
+"""
+
+
+def test_the_end_of_a_job_is_read_in_any_zone_and_format(slurm, tmp_path):
+    script = tmp_path / "ask.py"
+    script.write_text(ASK_END, encoding="utf-8")
+    user = ["env", "TZ=America/New_York", "SLURM_TIME_FORMAT=relative"]
+    left_s = float(slurm.client("srun", "-t", "10", "-J", "EndTime=x", *user, sys.executable, str(script)))
+    assert 480.0 < left_s < 605.0
+
+
 @pytest.mark.parametrize(
     ("lines", "hosts"),
     [
