@@ -12,39 +12,13 @@ from typing import Any
 
 import pytest
 
+from tests.checkpointing.conftest import CALM, PREEMPTED
 from tf_preempt.checkpointing.departure import Departure
 from tf_preempt.checkpointing.key_value import LocalStore
 from tf_preempt.checkpointing.startup import Cluster
 from tf_preempt.termination.auto import Platform
 from tf_preempt.termination.slurm import Action, Cause, Verdict
 from tf_preempt.termination.slurm_options import SlurmOptions
-
-PREEMPTED = (
-    "JobId=7 JobName=j JobState=RUNNING Reason=None Requeue=1 Restarts=0 BatchFlag=1 TimeLimit=01:00:00 "
-    "StartTime=2026-11-30T08:00:00 EndTime=2026-11-30T08:10:10 PreemptTime=2026-11-30T08:10:00"
-)
-CALM = PREEMPTED.replace("PreemptTime=2026-11-30T08:10:00", "PreemptTime=None").replace("2026", "2096")
-
-
-@pytest.fixture
-def slurm(tmp_path: pathlib.Path) -> Any:
-    """Makes the environment of a job whose `scontrol` says what is given, and notes what it is asked."""
-    asked = tmp_path / "asked"
-
-    def make(record: str, *, refusal: str = "") -> Mapping[str, str]:
-        programs = tmp_path / "bin"
-        programs.mkdir()
-        refuse = f"echo '{refusal}' >&2; exit 1" if refusal else "exit 0"
-        script = (
-            f'#!/bin/sh\necho "$*" >> {asked}\n'
-            f"case \"$1\" in show) echo '{record}';; requeue) {refuse};; esac\n"
-        )
-        (programs / "scontrol").write_text(script, encoding="utf-8")
-        (programs / "scontrol").chmod(0o755)
-        return {"SLURM_JOB_ID": "7", "PATH": f"{programs}:/usr/bin:/bin"}
-
-    make.asked = lambda: asked.read_text(encoding="utf-8").splitlines() if asked.exists() else []
-    return make
 
 
 def departure(

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from tests.checkpointing.conftest import CALM, PREEMPTED
 from tests.checkpointing.test_committer import committed
 from tf_preempt import errors
 from tf_preempt.checkpointing import manifest as manifests
@@ -55,9 +56,10 @@ class Loop:
         store = options.pop("store", None)
         defaults: dict[str, Any] = {"environ": SLURM, "cadence": NEVER, "config": TerminationConfig()}
         options = defaults | options
-        # There is no Slurm here: only the exit status is Slurm's.
-        alone = SlurmOptions(requeue="never", time_limit_lead_s=0)
-        options["config"] = dataclasses.replace(options["config"], slurm=alone)
+        if options["environ"] == SLURM:
+            # There is no Slurm here: only the exit status is Slurm's.
+            alone = SlurmOptions(requeue="never", time_limit_lead_s=0)
+            options["config"] = dataclasses.replace(options["config"], slurm=alone)
         self.session = TrainingSession(
             self.checkpoint,
             self.committer,
@@ -304,6 +306,49 @@ def test_a_second_notice_during_the_save_changes_nothing(tmp_path: pathlib.Path)
     assert raised.value.code == 42
     assert loop.captures == 1
     assert committed(tmp_path) == [1]
+
+
+def test_the_signals_of_a_requeue_are_no_second_notice_and_end_nothing(
+    tmp_path: pathlib.Path, slurm: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Slurm sends SIGTERM again while the program that asked for the requeue leaves."""
+    with training(tmp_path, environ=slurm(PREEMPTED)) as loop:
+        loop.step()
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(SystemExit) as raised:
+            loop.step_until()
+        assert raised.value.code == 42
+        monitor = loop.session._monitor
+        assert monitor is not None
+        with monitor:
+            os.kill(os.getpid(), signal.SIGTERM)  # the default action would end this process
+            assert loop.session._departure._told.wait(TIMEOUT_S)
+    assert slurm.asked() == ["show job -o 7", "show job -o 7", "requeue 7"]
+    assert caplog.text.count("Slurm job 7, run 0: preempted: the job is requeued.") == 1
+    assert [kind for kind, _, _ in events(tmp_path)].count("notice") == 1
+
+
+def test_a_cancelled_job_is_left_with_the_status_of_sigterm(tmp_path: pathlib.Path, slurm: Any) -> None:
+    # The end of a job that is cancelled is now, that of one that is requeued lies ahead.
+    cancelled = CALM.replace("RUNNING", "COMPLETING").replace("2096", "2026")
+    with training(tmp_path, environ=slurm(cancelled)) as loop:
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(SystemExit) as raised:
+            loop.step_until()
+        assert loop.session._monitor is not None
+        loop.session._monitor.close()
+    assert raised.value.code == 143
+    assert committed(tmp_path) == [1]
+    assert "requeue 7" not in slurm.asked()
+
+
+def test_an_error_of_the_training_is_told_and_one_of_a_lost_worker_is_not(tmp_path: pathlib.Path) -> None:
+    for error in (ValueError("no such column"), errors.CoordinationError("a worker is gone")):
+        with contextlib.suppress(type(error)), training(tmp_path) as loop:
+            loop.step()
+            raise error
+    told = [event for event in read_events(str(tmp_path)) if event["kind"] == "error"]
+    assert [(event["incarnation"], event["error"]) for event in told] == [(0, "ValueError: no such column")]
 
 
 def test_a_notice_whose_commit_fails_leaves_all_the_same_and_says_what_counts(
