@@ -34,7 +34,7 @@ from tf_preempt._hostlist import expand_tasks_per_node
 from tf_preempt._slurm_variables import SlurmVariables
 from tf_preempt.errors import SlurmError
 
-__all__ = ["GPU_VARIABLES", "SlurmJob", "SlurmRun", "is_slurm_job"]
+__all__ = ["GPU_VARIABLES", "SlurmJob", "SlurmRun", "is_slurm_job", "rank_in_step"]
 
 GPU_VARIABLES = (
     "CUDA_VISIBLE_DEVICES",
@@ -58,6 +58,12 @@ _MOST_COMPONENTS = 128
 def is_slurm_job(environ: Mapping[str, str]) -> bool:
     """Says whether `environ` is of a process in a Slurm job (a task, a batch script, or a shell)."""
     return bool(environ.get("SLURM_JOB_ID"))
+
+
+def rank_in_step(environ: Mapping[str, str]) -> int:
+    """The rank of this task as Slurm says it; 0 outside of a step, and where it says nothing readable."""
+    rank = environ.get("SLURM_PROCID", "")
+    return int(rank) if rank.isascii() and rank.isdigit() else 0
 
 
 @dataclass(frozen=True, kw_only=True)

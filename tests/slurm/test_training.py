@@ -86,6 +86,23 @@ def test_a_preempted_job_that_cannot_reach_slurm_stays_until_slurm_requeues_it(
     assert job.output.count("so the program waits for Slurm to do it") == 1
 
 
+def test_a_job_preempted_while_its_program_starts_is_requeued_by_the_supervisor(
+    cluster, undisturbed, tmp_path
+):
+    """The first life is one that has not come to its training yet."""
+    started = tmp_path / "started"
+    wait = f"sh -c 'test -e {started} && exec \"$@\"; sleep 0.3; touch {started}; exec sleep 100' sh"
+    step = f"srun {sys.executable} -m tf_preempt run --"
+    job = Job(cluster, tmp_path / "job", options="-p low -w n[9-10] -N2 -n2", step=step, environ=wait)
+    job.submit()
+    job.wait_until(started.exists, "the first life", 60)
+    preempt(cluster, "n[9-10]", count=2)
+    assert job.wait_for_end() == "COMPLETED"
+    assert job.fields()["Restarts"] == "1"
+    job.assert_trained_each_step_once()
+    assert job.result() == undisturbed()
+
+
 def test_a_preempted_job_without_requeue_saves_ends_and_says_so(cluster, tmp_path):
     options = "-p low -w n[9-10] -N2 -n2 --no-requeue"
     job = Job(cluster, tmp_path / "job", options=options, program="--pace 0.1").submit()

@@ -12,6 +12,7 @@ import os
 import shutil
 import signal
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -20,8 +21,11 @@ from tf_preempt.goodput.status_file import STATUS_FILE_VARIABLE, Status, StatusF
 from tf_preempt.launch.inbox import Inbox, Signalled
 from tf_preempt.launch.process_tree import ProcessTree, check_command
 from tf_preempt.launch.restart_policy import Incarnation, RestartPolicy, Stop
+from tf_preempt.launch.slurm_requeue import settle_for_program
 from tf_preempt.launch.tree_watch import Escalation, TreeWatch
 from tf_preempt.termination.exit_codes import describe, shell_status
+from tf_preempt.termination.slurm import Action
+from tf_preempt.termination.slurm_options import SlurmOptions
 
 __all__ = ["Supervisor"]
 
@@ -51,6 +55,7 @@ class Supervisor:
 
     Environment:
         TF_PREEMPT_STATUS_FILE: set for the program; kept if it is set already.
+        SLURM_*: whether there is a job to be requeued; see `settle_for_program`.
     """
 
     def __init__(
@@ -156,6 +161,9 @@ class Supervisor:
             signal.Signals(signum).name,
             describe(returncode),
         )
+        verdict = settle_for_program(self._environ, returncode, signum)
+        if verdict is not None and verdict.action is Action.STAY:
+            threading.Event().wait(SlurmOptions().stay_s)  # Slurm requeues a job that it ends itself
         return shell_status(returncode)
 
 

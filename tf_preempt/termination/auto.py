@@ -8,7 +8,7 @@ import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
 
-from tf_preempt._slurm import SlurmRun
+from tf_preempt._slurm import SlurmRun, is_slurm_job
 from tf_preempt._slurm_control import SlurmControl
 from tf_preempt.termination.config import TerminationConfig, usual_signals
 from tf_preempt.termination.function import FunctionWatcher
@@ -64,7 +64,7 @@ def detect_platform(
         https://kubernetes.io/docs/concepts/services-networking/service/ (environment variables);
         https://cloud.google.com/compute/docs/instances/detect-compute-engine (DMI); all seen 2026-11.
     """
-    if environ.get("SLURM_JOB_ID"):
+    if is_slurm_job(environ):
         return Platform.SLURM
     if environ.get("CLOUD_ML_JOB_ID") or any(name.startswith("AIP_") and environ[name] for name in environ):
         return Platform.AGENT_PLATFORM

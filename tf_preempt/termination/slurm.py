@@ -202,7 +202,7 @@ class SlurmExit:
         run: which run of which job this is.
         control: the controller.
         options: what the user wants.
-        requeue_record: how earlier runs of the job ended.
+        requeue_record: how earlier runs of the job ended; None: that does not count.
         is_supervised: ``tf-preempt run`` restarts the program within the job.
         clock: seconds since the epoch.
         pause: waits so many seconds between two tries.
@@ -213,7 +213,7 @@ class SlurmExit:
         run: SlurmRun,
         control: SlurmControl,
         options: SlurmOptions,
-        requeue_record: RequeueRecord,
+        requeue_record: RequeueRecord | None,
         *,
         is_supervised: bool,
         clock: Callable[[], float] = time.time,
@@ -242,7 +242,7 @@ class SlurmExit:
         cause = cause_of(record, self._run, source=source, now=self._clock(), is_lost=is_lost)
         if cause is Cause.TIME_LIMIT and made_progress is None:
             made_progress = False  # a limit that ends before the first step does so in every run
-        if cause is Cause.REQUEUED:
+        if cause is Cause.REQUEUED or self._requeue_record is None:
             history = History()  # somebody else has counted this life, or wants the next one in any case
         else:
             history = self._requeue_record.add(incarnation=incarnation, made_progress=made_progress)
@@ -256,7 +256,7 @@ class SlurmExit:
         )
         if verdict.action is Action.REQUEUE:
             verdict = self._requeue(verdict)
-        if verdict.action is Action.REQUEUE:
+        if verdict.action is Action.REQUEUE and self._requeue_record is not None:
             self._requeue_record.count_requeue()
         _log.warning("Slurm job %s, run %d: %s.", self._run.requeue_as, self._run.restart_count, verdict)
         return verdict

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from tf_preempt._slurm import SlurmJob, is_slurm_job
+from tf_preempt._slurm import SlurmJob, is_slurm_job, rank_in_step
 from tf_preempt.cli.doctor.finding import Finding, Status, from_error
 from tf_preempt.cli.doctor.gpus import Gpus, listed_gpus, step_gpus
 from tf_preempt.cluster_resolvers._slurm_hostfile import with_hostfile
@@ -111,9 +111,8 @@ def find_place(environ: Mapping[str, str], platform: Platform) -> Place:
             return _from_step(with_hostfile(job), platform)
     except TfPreemptError as error:
         trouble = from_error("cluster", error, hint="start the program with srun, or set TF_CONFIG")
-        rank = environ.get("SLURM_PROCID", "0")
         # Each task of a step finds the same; without a rank of its own each of them would tell all.
-        return Place(platform=platform, troubles=(trouble,), rank=int(rank) if rank.isdecimal() else 0)
+        return Place(platform=platform, troubles=(trouble,), rank=rank_in_step(environ))
     return Place(
         platform=platform,
         resolver="LocalClusterResolver",

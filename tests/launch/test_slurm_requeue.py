@@ -1,0 +1,67 @@
+"""A supervisor that has the Slurm job requeued; `scontrol` is a small program of the test."""
+
+import os
+import signal
+import sys
+
+import pytest
+
+from tf_preempt.launch.restart_policy import RestartPolicy
+from tf_preempt.launch.slurm_requeue import settle_for_program
+from tf_preempt.launch.supervisor import Supervisor
+from tf_preempt.termination.slurm import Action, Cause
+
+PREEMPTED = (
+    "JobId=7 JobName=j UserId=a(1) JobState=RUNNING Reason=None Requeue=1 Restarts=0 BatchFlag=1 "
+    "StartTime=2026-11-30T08:00:00 EndTime=2026-11-30T08:10:10 PreemptTime=2026-11-30T08:10:00"
+)
+
+
+@pytest.fixture
+def slurm(tmp_path):
+    """The environment of the first task of a preempted job."""
+    script = f'''#!/bin/sh
+echo "$*" >> {tmp_path}/asked
+[ "$1" = requeue ] || echo "{PREEMPTED}"
+'''
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "scontrol").write_text(script, encoding="utf-8")
+    (tmp_path / "bin" / "scontrol").chmod(0o755)
+    return {**os.environ, "SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "PATH": f"{tmp_path}/bin:/usr/bin:/bin"}
+
+
+@pytest.fixture
+def asked(tmp_path):
+    path = tmp_path / "asked"
+    return lambda: path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+
+
+@pytest.mark.parametrize("returncode", [-signal.SIGTERM, 143, 42], ids=["killed", "shell", "asks"])
+def test_a_program_that_the_notice_ended_has_its_job_requeued(slurm, asked, returncode):
+    verdict = settle_for_program(slurm, returncode, signal.SIGTERM)
+    assert (verdict.action, verdict.cause) == (Action.REQUEUE, Cause.PREEMPTED)
+    assert asked() == ["show job -o 7", "requeue 7"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "returncode", "signum"),
+    [
+        ({}, 0, signal.SIGTERM),
+        ({}, 1, signal.SIGTERM),
+        ({}, -signal.SIGTERM, signal.SIGINT),
+        ({"SLURM_PROCID": "1"}, -signal.SIGTERM, signal.SIGTERM),
+        ({"SLURM_JOB_ID": ""}, -signal.SIGTERM, signal.SIGTERM),
+        ({"SLURM_JOB_ID": "many"}, -signal.SIGTERM, signal.SIGTERM),
+    ],
+    ids=["finished", "failed", "Ctrl-C", "another task", "no job", "unreadable"],
+)
+def test_nothing_is_done_where_nothing_is_to_be_requeued(slurm, asked, changes, returncode, signum):
+    assert settle_for_program({**slurm, **changes}, returncode, signum) is None
+    assert asked() == []
+
+
+def test_supervisor_has_the_job_of_a_program_requeued_that_was_still_starting(slurm, asked):
+    program = "import os, signal, time; os.kill(os.getppid(), signal.SIGTERM); time.sleep(60)"
+    supervisor = Supervisor([sys.executable, "-c", program], RestartPolicy(), environ=slurm)
+    assert supervisor.run() == 143
+    assert asked() == ["show job -o 7", "requeue 7"]

@@ -1,0 +1,44 @@
+"""A program that a notice ended before it could have its job requeued: its supervisor does it.
+
+That is a program which was still importing TensorFlow or building its model, or one that does not use this
+package.  Slurm 22.05 takes a job whose tasks end in the grace of a preemption for a failed one.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+
+from tf_preempt._slurm import SlurmRun, is_slurm_job, rank_in_step
+from tf_preempt._slurm_control import SlurmControl
+from tf_preempt.errors import SlurmError
+from tf_preempt.termination.exit_codes import Outcome, classify, shell_status
+from tf_preempt.termination.slurm import SlurmExit, Verdict
+from tf_preempt.termination.slurm_options import SlurmOptions
+
+__all__ = ["settle_for_program"]
+
+
+def settle_for_program(environ: Mapping[str, str], returncode: int, signum: int) -> Verdict | None:
+    """Has the Slurm job requeued, unless that is not wanted or was done already.
+
+    Args:
+        environ: of this process.
+        returncode: how the program ended, as ``subprocess`` gives it.
+        signum: the signal that told this process to end.
+
+    Returns:
+        What was decided; None where there is nothing to decide: elsewhere than on Slurm, in other tasks than
+        the first, after another signal than SIGTERM, or when the program ended with success or an error of
+        its own.
+    """
+    if not is_slurm_job(environ) or rank_in_step(environ) or signum != signal.SIGTERM:
+        return None
+    if classify(shell_status(returncode)) is not Outcome.RESTART:
+        return None
+    try:
+        run = SlurmRun.from_environ(environ)
+    except SlurmError:
+        return None  # nothing says which job it is
+    settler = SlurmExit(run, SlurmControl(environ), SlurmOptions(), None, is_supervised=True)
+    return settler.settle(source="SIGTERM", incarnation=None, made_progress=None)
