@@ -23,9 +23,10 @@ import tf_preempt
 parser = argparse.ArgumentParser(description="Trains a small network on handwritten digits.")
 parser.add_argument("directory", nargs="?", default="runs/digits", help="for checkpoints (%(default)s)")
 parser.add_argument("--epochs", type=int, default=5, help="how many (%(default)s)")
+parser.add_argument("--seed", type=int, default=1, help="of all random numbers (%(default)s)")
 options = parser.parse_args()
 
-keras.utils.set_random_seed(1)  # the same first weights and the same order on all workers
+keras.utils.set_random_seed(options.seed)  # the same first weights and the same order on all workers
 tf.config.experimental.enable_op_determinism()
 resolver = tf_preempt.cluster_resolvers.auto()
 strategy = tf_preempt.strategies.MultiWorkerMirroredStrategy(resolver)  # before any tensor and any data set
@@ -33,7 +34,7 @@ strategy = tf_preempt.strategies.MultiWorkerMirroredStrategy(resolver)  # before
 images, labels = load_digits(return_X_y=True)
 images = images.reshape(-1, 8, 8, 1).astype("float32") / 16
 train = tf.data.Dataset.from_tensor_slices((images[:1500], labels[:1500]))
-train = train.shuffle(1500, seed=1).batch(32, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
+train = train.shuffle(1500, seed=options.seed).batch(32, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
 test = tf.data.Dataset.from_tensor_slices((images[1500:], labels[1500:])).batch(32, drop_remainder=True)
 
 with strategy.scope():
