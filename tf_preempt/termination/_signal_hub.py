@@ -70,6 +70,11 @@ class _Handler:
             )
 
     @property
+    def earlier(self) -> _EarlierHandler:
+        """What was there before."""
+        return self._earlier
+
+    @property
     def is_installed(self) -> bool:
         return signal.getsignal(self._signum) is self
 
@@ -89,6 +94,12 @@ class _Handler:
         # default_int_handler only stands for SIGINT's default action, which being watched replaces.
         if callable(self._earlier) and self._earlier is not signal.default_int_handler:
             self._earlier(signum, frame)
+
+
+def is_left_to_us(signum: int) -> bool:
+    """Says whether the handler that a signal has is this module's, with nothing of the program's behind it."""
+    handler = signal.getsignal(signum)
+    return isinstance(handler, _Handler) and handler.earlier == signal.SIG_DFL
 
 
 class _EarlierFd:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from tf_preempt._slurm import SlurmRun, is_slurm_job
 from tf_preempt._slurm_control import SlurmControl
+from tf_preempt.termination import _signal_hub
 from tf_preempt.termination.config import TerminationConfig, usual_signals
 from tf_preempt.termination.function import FunctionWatcher
 from tf_preempt.termination.signals import SignalWatcher
@@ -138,12 +139,13 @@ def make_watchers(
 def _free_signals(names: Sequence[str]) -> list[str]:
     """SIGTERM, and of the others those for which the program has no handler of its own."""
     caught = _caught_signals()
-    return [
-        name
-        for name in names
-        if name == "SIGTERM"
-        or (signal.getsignal(number := signal.Signals[name]) is signal.SIG_DFL and number not in caught)
-    ]
+    return [name for name in names if name == "SIGTERM" or _is_free(signal.Signals[name], caught)]
+
+
+def _is_free(number: signal.Signals, caught: set[int]) -> bool:
+    # Watchers of the training before may still be there, or have left their handler.
+    has_default = signal.getsignal(number) is signal.SIG_DFL and number not in caught
+    return has_default or _signal_hub.is_left_to_us(number)
 
 
 def _caught_signals(status: str | os.PathLike[str] = "/proc/self/status") -> set[int]:
