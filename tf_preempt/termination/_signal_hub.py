@@ -97,7 +97,7 @@ class _Handler:
 
 
 def is_left_to_us(signum: int) -> bool:
-    """Says whether the handler that a signal has is this module's, with nothing of the program's behind it."""
+    """Says whether a signal's handler is this module's, with nothing of the program's behind it."""
     handler = signal.getsignal(signum)
     return isinstance(handler, _Handler) and handler.earlier == signal.SIG_DFL
 
