@@ -19,7 +19,7 @@ from tests.slurm.jobs import Job, preempt
 from tf_preempt.goodput.events import read_events
 
 # With steps of 0.25 s, 9 epochs take longer than it can take until the signal before the time limit comes.
-EPOCHS = {"long_training": 9, "train": 9, "train_gpu": 4, "array": 4}
+EPOCHS = {"long_training": 9, "train": 5, "train_gpu": 3, "array": 3}
 STEPS_PER_EPOCH = 46
 SCRIPTS = REPOSITORY / "examples" / "slurm"
 PACED_PROGRAM = Path(__file__).with_name("paced_train.py")
@@ -55,7 +55,6 @@ class Example(Job):
 
     def assert_completed_with(self, expected: dict[str, np.ndarray]) -> None:
         assert self.wait_for_end() == "COMPLETED", self.output
-        assert self.output.count(f"Epoch {self._epochs}/{self._epochs}") == 1, self.output
         assert self.committed_step() == STEPS_PER_EPOCH * self._epochs
         result = result_of(self.directory)
         assert result.keys() == expected.keys()
@@ -102,17 +101,21 @@ def jobs(cluster, checkout):
         output = checkout / f"{script}-{element}.out"
         return Example(cluster, number, output, checkout / "runs" / directory, EPOCHS[script])
 
-    long = submit("long_training", "-p", "high", "-w", "n[16-17]", "-t", "2", "--signal=USR1@20")
+    number = submit("long_training", "-p", "high", "-w", "n[16-17]", "-t", "2", "--signal=USR1@20")
+    long = example(number, "long_training", "slurm-long")
+    long.wait_until(
+        long.directory.exists, "the training", 60
+    )  # while the others start, it would start slowly
     train = submit("train", "-p", "low", "-w", "n[9-10]")
     gpu = submit("train_gpu", "-p", "low", "-w", "n[11-12]")
-    array = submit("array", "-p", "low", "--exclude=n[9-12]", "--exclusive")
+    array = submit("array", "-p", "low", "--exclude=n[9-12,18-20]", "--exclusive")
     jobs = {
-        "long": example(long, "long_training", "slurm-long"),
+        "long": long,
         "train": example(train, "train", "slurm"),
         "gpu": example(gpu, "train_gpu", "slurm-gpu"),
-        **{f"array-{k}": example(f"{array}_{k}", "array", f"slurm-array/{k}") for k in (1, 2, 3)},
+        **{f"array-{k}": example(f"{array}_{k}", "array", f"slurm-array/{k}") for k in (1, 2)},
     }
-    for name, nodes in (("array-3", None), ("train", "n[9-10]"), ("gpu", "n[11-12]")):
+    for name, nodes in (("array-2", None), ("train", "n[9-10]"), ("gpu", "n[11-12]")):
         jobs[name].wait_for_commit()
         preempt(cluster, nodes or jobs[name].node(), count=2 if nodes else 1)
     return jobs
@@ -169,7 +172,7 @@ def test_what_the_lines_of_the_scripts_are_for(cluster, tmp_path):
 
 
 def test_elements_of_an_array_train_apart_and_only_the_preempted_one_is_requeued(jobs, undisturbed):
-    for seed, is_preempted in ((1, False), (3, True)):
+    for seed, is_preempted in ((1, False), (2, True)):
         job = jobs[f"array-{seed}"]
         job.assert_completed_with(undisturbed(epochs=EPOCHS["array"], seed=seed))
         assert job.fields()["Restarts"] == str(int(is_preempted))

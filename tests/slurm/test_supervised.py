@@ -1,0 +1,132 @@
+"""`tf-preempt run` around and inside of `srun` on a real Slurm: one restarts or one requeues, never both."""
+
+import json
+import os
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from tests.slurm.conftest import running
+from tests.slurm.jobs import PROGRAM, STEPS, Job, preempt
+
+# Workers derive their ports from the job's number; another test run on this machine may have the same ones.
+FIRST_JOB = f"FirstJobId={1 + os.getpid() % 16_384 * 100}"
+OPTIONS = ["--nodes", "2", "--grace-time", "20", "--kill-wait", "8", "--message-timeout", "5"]
+NODES = "-p low -w n[9-10] -N2 -n2"
+SUPERVISOR = f"{sys.executable} -m tf_preempt run --backoff-initial 0.1 --"
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with running(*OPTIONS, "--extra-conf", FIRST_JOB) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """The result of two workers that nobody disturbs, trained without Slurm."""
+    place = tmp_path_factory.mktemp("undisturbed")
+    launch = [sys.executable, "-m", "tf_preempt", "launch", "--workers=2", "--"]
+    subprocess.run(
+        [*launch, sys.executable, str(PROGRAM), str(place / "checkpoints")],
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"},
+        timeout=120,
+        check=True,
+    )
+    return json.loads((place / "result.json").read_text(encoding="utf-8"))
+
+
+def worker_of(job: Job, rank: int) -> psutil.Process:
+    """The training process of a rank, found as one would find it on its node."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            words, environ = process.cmdline(), process.environ()
+        except psutil.Error:
+            continue
+        is_program = words[1:3] == [str(PROGRAM), str(job.place / "checkpoints")]
+        if is_program and environ.get("SLURM_PROCID") == str(rank):
+            found.append(process)
+    assert len(found) == 1, found
+    return found[0]
+
+
+def assert_repeats_at_most(job: Job, most: int) -> None:
+    """All steps were trained in order, and after the loss no more than so many a second time."""
+    steps = job.steps()
+    restored = job.events("restore")[0]["step"]
+    again = steps[len(steps) - (STEPS - restored) :]
+    before = steps[: len(steps) - len(again)]
+    assert again == list(range(restored + 1, STEPS + 1))
+    assert before == list(range(1, len(before) + 1))
+    assert len(before) - restored <= most
+
+
+@pytest.mark.parametrize("kill_on_bad_exit", ["-K", ""], ids=["srun-K", "plain"])
+def test_a_killed_worker_is_restarted_within_the_job(cluster, undisturbed, tmp_path, kill_on_bad_exit):
+    step = f"{SUPERVISOR} srun {kill_on_bad_exit}"
+    job = Job(cluster, tmp_path / "job", options=NODES, step=step, program="--pace 0.1 --save-every 10")
+    job.submit().wait_for_step(25)
+    worker_of(job, 1).kill()
+    assert job.wait_for_end() == "COMPLETED"
+    assert job.fields()["Restarts"] == "0"
+    assert job.output.count("tf-preempt: restarting in") == 1
+    assert_repeats_at_most(job, 10)
+    assert job.result() == undisturbed
+
+
+@pytest.mark.parametrize("rank", [0, 1], ids=["chief", "other"])
+def test_without_a_supervisor_a_killed_worker_has_the_job_requeued(cluster, undisturbed, tmp_path, rank):
+    job = Job(cluster, tmp_path / "job", options=NODES, program="--pace 0.1 --save-every 10")
+    job.submit().wait_for_step(25)
+    worker_of(job, rank).kill()
+    assert job.wait_for_end() == "COMPLETED"
+    assert job.fields()["Restarts"] == "1"
+    assert_repeats_at_most(job, 10)
+    assert job.result() == undisturbed
+    assert job.output.count("a worker was lost: the job is requeued") == 1
+
+
+@pytest.mark.parametrize(
+    "step", [f"{SUPERVISOR} srun -K", f"srun -K {SUPERVISOR}"], ids=["outside", "in-step"]
+)
+def test_a_preempted_job_is_requeued_once_and_not_restarted_in_between(cluster, undisturbed, tmp_path, step):
+    job = Job(cluster, tmp_path / "job", options=NODES, step=step, program="--pace 0.1").submit()
+    job.wait_for_step(10)
+    preempt(cluster, "n[9-10]", count=2)
+    assert job.wait_for_end() == "COMPLETED"
+    assert job.fields()["Restarts"] == "1"
+    job.assert_trained_each_step_once()
+    assert job.result() == undisturbed
+    assert job.output.count("preempted: the job is requeued") == 1
+    assert "tf-preempt: restarting in" not in job.output
+
+
+@pytest.mark.parametrize("step", [f"{SUPERVISOR} srun", f"srun {SUPERVISOR}"], ids=["outside", "in-step"])
+def test_a_signal_of_the_jobs_own_ends_no_supervisor(cluster, undisturbed, tmp_path, step):
+    """`--signal=USR1` reaches every process of the step, as `scancel --signal` does."""
+    job = Job(cluster, tmp_path / "job", options=NODES, step=step, program="--pace 0.1").submit()
+    job.wait_for_step(10)
+    cluster.client("scancel", "--signal=USR1", str(job.number))
+    assert job.wait_for_end() == "COMPLETED"
+    assert job.fields()["Restarts"] == "1"
+    job.assert_trained_each_step_once()
+    assert job.result() == undisturbed
+    assert job.output.count("a notice while the job runs on: the job is requeued") == 1
+    assert {event["source"] for event in job.events("notice")} == {"SIGUSR1"}
+    assert "tf-preempt: restarting in" not in job.output
+
+
+def test_a_signal_to_the_batch_script_is_passed_on_to_the_workers(cluster, undisturbed, tmp_path):
+    """`--signal=B:USR1` reaches the batch script only, here the supervisor, and srun passes it on."""
+    step = f"{SUPERVISOR} srun"
+    job = Job(cluster, tmp_path / "job", options=NODES, step=step, program="--pace 0.1").submit()
+    job.wait_for_step(10)
+    cluster.client("scancel", "--signal=USR1", "--batch", str(job.number))
+    assert job.wait_for_end() == "COMPLETED"
+    job.assert_trained_each_step_once()
+    assert job.result() == undisturbed
+    assert job.output.count("tf-preempt: passing SIGUSR1 on") == 1
+    assert {event["source"] for event in job.events("notice")} == {"SIGUSR1"}
