@@ -51,8 +51,11 @@ _FILES_THAT_STAY = re.compile(
     r"\.(pytest|mypy|ruff|import_linter)_cache|\.hypothesis|__pycache__|\.coverage.*|\.git.*|\.setup-.*"
 )
 
-# Helpers of multiprocessing, which live as long as the process that needed them.
-_PROCESSES_THAT_STAY = re.compile(r"multiprocessing\.(resource_tracker|forkserver)")
+# Helpers of multiprocessing, which live as long as the process that needed them, and clients of a private
+# Slurm, which a test that runs in a thread may be asking just now; they have time-outs.
+_PROCESSES_THAT_STAY = re.compile(
+    r"multiprocessing\.(resource_tracker|forkserver)|slurm_sandbox\.py|\b(sbatch|scancel|scontrol) "
+)
 
 _known_children: set[psutil.Process] = set()
 
