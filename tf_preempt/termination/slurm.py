@@ -127,7 +127,7 @@ def cause_of(
         return Cause.TIME_LIMIT
     if "NODE_FAIL" in states or record.reason == "NodeDown":
         return Cause.NODE_FAILURE
-    if record.preempt_time is not None or "PREEMPTED" in states:
+    if "PREEMPTED" in states or (record.preempt_time is not None and not _was_ended_in_grace(record, states)):
         return Cause.PREEMPTED
     if not states & _RUNS_ON:
         # squeue tells no number of restarts, but like scontrol an end that lies in the next run.
@@ -137,6 +137,13 @@ def cause_of(
         return Cause.LOST_WORKER
     near = record.end_time is not None and record.end_time - now <= _SIGNAL_BEFORE_LIMIT_S
     return Cause.TIME_LIMIT if near or source == TIME_LIMIT_SOURCE else Cause.SIGNAL
+
+
+def _was_ended_in_grace(record: JobRecord, states: set[str]) -> bool:
+    """Whether somebody has cancelled a preempted job: Slurm sets the time of preemption anew when it ends one."""
+    if states & _RUNS_ON or record.end_time is None or record.preempt_time is None:
+        return False
+    return record.end_time - record.preempt_time > 1.0
 
 
 def decide(
