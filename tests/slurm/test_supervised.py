@@ -130,3 +130,25 @@ def test_a_signal_to_the_batch_script_is_passed_on_to_the_workers(cluster, undis
     assert job.result() == undisturbed
     assert job.output.count("tf-preempt: passing SIGUSR1 on") == 1
     assert {event["source"] for event in job.events("notice")} == {"SIGUSR1"}
+
+
+@pytest.fixture(scope="module")
+def cluster_without_grace():
+    """GraceTime=0, which is Slurm's default."""
+    with running(*OPTIONS, "--grace-time", "0", "--extra-conf", FIRST_JOB) as cluster:
+        yield cluster
+
+
+@pytest.mark.parametrize("step", ["srun", f"{SUPERVISOR} srun"], ids=["alone", "supervised"])
+def test_without_a_grace_the_time_until_the_kill_is_used(cluster_without_grace, undisturbed, tmp_path, step):
+    """All get SIGTERM at once then, the batch script too, which here is the supervisor or srun itself."""
+    job = Job(
+        cluster_without_grace, tmp_path / "job", options=NODES, step=step, program="--pace 0.1"
+    ).submit()
+    job.wait_for_step(10)
+    preempt(cluster_without_grace, "n[9-10]", count=2)
+    assert job.wait_for_end() == "COMPLETED"
+    assert job.fields()["Restarts"] == "1"
+    job.assert_trained_each_step_once()
+    assert job.result() == undisturbed
+    assert "tf-preempt: restarting in" not in job.output
