@@ -78,7 +78,8 @@ def test_no_notice_is_known_where_jobs_do_not_end_or_a_time_is_missing(changed):
         ({"grace_s": 0.0}, Status.WARNING, "gets no grace (GraceTime=0"),
         ({"grace_s": None}, Status.INFO, "its GraceTime is unknown"),
         ({"kill_wait_s": None}, Status.OK, "KillWait an unknown time:"),
-        ({"mode": "CANCEL"}, Status.WARNING, "Slurm cancels the job then"),
+        ({"grace_s": 0.0}, Status.WARNING, "and SIGKILL 30 s (KillWait) later"),
+        ({"mode": "CANCEL"}, Status.OK, "Slurm does not requeue it then, a training has it requeued"),
         ({"mode": "CANCEL", "grace_s": 0.0}, Status.WARNING, "gets no grace"),
         ({"mode": "OFF"}, Status.INFO, "jobs are not preempted"),
         ({"mode": "SUSPEND"}, Status.INFO, "jobs are not ended when preempted"),
@@ -90,6 +91,12 @@ def test_what_is_said_of_a_preemption(changed, status, said):
     assert finding.status is status
     assert said in finding.message
     assert finding.values["mode"] == changed.get("mode", "REQUEUE")
+
+
+def test_without_a_grace_the_save_has_to_fit_into_killwait():
+    hint = check_preemption(preemption(grace_s=0.0), {}).hint
+    assert "ask the administrator for a GraceTime of partition low" in hint
+    assert "until then they have to fit into KillWait" in hint
 
 
 def test_a_qos_of_unknown_grace_says_how_to_find_out():

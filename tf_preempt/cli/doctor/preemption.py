@@ -4,14 +4,14 @@ Pure functions of the controller's answers (`SlurmFacts`).
 
 References:
     slurm.conf(5), https://slurm.schedmd.com/preempt.html (seen 2026-11).  Under Slurm 22.05.8 it was seen
-    that SIGTERM comes to the tasks of a step at once, and to the batch script only when the grace is over.
+    that SIGTERM comes to the tasks of a step at once, and to the batch script only when the grace is over;
+    and that a job of a partition with PreemptMode=CANCEL is requeued if it asks for that in its grace.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
 
 from tf_preempt.cli.doctor.finding import Finding, Status
 from tf_preempt.cli.doctor.saves import Notice
@@ -100,27 +100,22 @@ def check_preemption(preemption: Preemption, config: Mapping[str, str]) -> Findi
         hint = f"sacctmgr show {owner} format=GraceTime" if preemption.kind == "preempt/qos" else None
         return Finding(Status.INFO, "preemption", f"{owner}: {told}; its GraceTime is unknown", hint, values)
     if grace_s == 0:
-        return _no_grace(preemption, f"{told}): SIGKILL comes {wait} (KillWait) after SIGTERM.", values)
+        message = (
+            f"A preempted job of {owner} gets no grace (GraceTime=0, {told}): SIGTERM comes to all its "
+            f"processes, and SIGKILL {wait} (KillWait) later."
+        )
+        hint = (
+            f"ask the administrator for a GraceTime of {owner} that holds a step and a save, for example "
+            "120 s; until then they have to fit into KillWait"
+        )
+        return Finding(Status.WARNING, "preemption", message, hint, values)
     message = (
         f"{owner}: {told}, GraceTime {grace_s:g} s, KillWait {wait}: {_first_signal(config)} to the step's "
         "tasks at once, SIGTERM to all after the grace, then SIGKILL"
     )
     if preemption.mode == "CANCEL":
-        hint = "ask for a partition with PreemptMode=REQUEUE, or submit the job again yourself"
-        message += "; Slurm cancels the job then, it does not requeue it."
-        return Finding(Status.WARNING, "preemption", message, hint, values)
+        message += "; Slurm does not requeue it then, a training has it requeued when it has saved"
     return Finding(Status.OK, "preemption", message, values=values)
-
-
-def _no_grace(preemption: Preemption, told: str, values: Mapping[str, Any]) -> Finding:
-    return Finding(
-        Status.WARNING,
-        "preemption",
-        f"A preempted job of {preemption.owner} gets no grace (GraceTime=0, {told}",
-        f"ask the administrator for a GraceTime of {preemption.owner} that holds a step and a save, for "
-        "example 120 s; until then save_every bounds what is lost",
-        values,
-    )
 
 
 def _first_signal(config: Mapping[str, str]) -> str:

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tf_preempt._slurm import SlurmJob
+from tf_preempt._slurm_control import JobRecord
 from tf_preempt.cli.doctor.finding import Finding, Status, from_error
 from tf_preempt.cli.doctor.preemption import check_bad_exit, check_preemption, preemption_of
 from tf_preempt.cli.doctor.slurm_facts import SlurmFacts
@@ -48,9 +49,10 @@ def check_slurm(
     if facts.config or facts.partition:
         findings += [check_preemption(preemption_of(facts), facts.config), check_bad_exit(facts.config)]
     if facts.record is not None:
-        findings += [_requeue(facts), _time_limit(facts, now, save_s), _signal(facts, save_s)]
-        if facts.record.is_batch and facts.record.may_requeue:
-            findings.append(_open_mode(facts))
+        record, script, config = facts.record, facts.script, facts.config
+        findings += [_requeue(record, config), _time_limit(record, now, save_s), _signal(record, script)]
+        if record.is_batch and record.may_requeue:
+            findings.append(_open_mode(script or {}, config))
     return findings
 
 
@@ -71,22 +73,20 @@ def _step(job: SlurmJob) -> Finding:
     )
 
 
-def _requeue(facts: SlurmFacts) -> Finding:
-    record = facts.record
-    may = record.may_requeue if record is not None else None
-    default = facts.config.get("JobRequeue", "unknown")
+def _requeue(record: JobRecord, config: Mapping[str, str]) -> Finding:
+    default = config.get("JobRequeue", "unknown")
     values = {
-        "requeue": may,
-        "is_batch": record.is_batch if record is not None else None,
+        "requeue": record.may_requeue,
+        "is_batch": record.is_batch,
         "job_requeue": default,
-        "requeue_exit": facts.config.get("RequeueExit"),
+        "requeue_exit": config.get("RequeueExit"),
     }
-    if record is not None and record.is_batch is False:
+    if record.is_batch is False:
         message = "this job is none of sbatch's, and Slurm requeues no other: it ends when it is preempted"
         return Finding(Status.INFO, "requeue", message, values=values)
-    if may is None:
+    if record.may_requeue is None:
         return Finding(Status.INFO, "requeue", f"unknown (JobRequeue={default})", values=values)
-    if may:
+    if record.may_requeue:
         return Finding(Status.OK, "requeue", f"the job may be requeued (JobRequeue={default})", values=values)
     return Finding(
         Status.WARNING,
@@ -97,9 +97,8 @@ def _requeue(facts: SlurmFacts) -> Finding:
     )
 
 
-def _time_limit(facts: SlurmFacts, now: float, save_s: float | None) -> Finding:
-    limit_s = facts.record.limit_s if facts.record else None
-    end = facts.record.end_time if facts.record else None
+def _time_limit(record: JobRecord, now: float, save_s: float | None) -> Finding:
+    limit_s, end = record.limit_s, record.end_time
     values = {"limit_s": limit_s, "end": end, "left_s": None if end is None else round(end - now, 1)}
     if limit_s is None:
         return Finding(Status.INFO, "time-limit", "none, or unknown", values=values)
@@ -123,30 +122,27 @@ def _clock_time(seconds: float) -> str:
     return datetime.datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="seconds")
 
 
-def _signal(facts: SlurmFacts, save_s: float | None) -> Finding:
-    is_batch = facts.record.is_batch if facts.record else None
-    if not is_batch or facts.script is None:
-        why = "the batch script cannot be read" if is_batch else "Slurm tells it of batch jobs only"
+def _signal(record: JobRecord, script: Mapping[str, str] | None) -> Finding:
+    if not record.is_batch or script is None:
+        why = "the batch script cannot be read" if record.is_batch else "Slurm tells it of batch jobs only"
         return Finding(Status.INFO, "signal", f"--signal is unknown: {why}", values={"signal": None})
-    text = facts.script.get("--signal")
+    text = script.get("--signal")
     if text is None:
         message = "no --signal in the batch script; sbatch's command line may have had one"
         return Finding(Status.INFO, "signal", message, values={"signal": None})
     match = _SIGNAL.fullmatch(text)
-    lead = float(match["seconds"] or _SIGNAL_LEAD_S) if match else None
-    values = {"signal": text, "lead_s": lead}
-    if match is None or lead is None:
+    values: dict[str, Any] = {"signal": text, "lead_s": None}
+    if match is None:
         return _signal_trouble(values, "is nothing that sbatch takes.", "TERM@120")
+    lead = float(match["seconds"] or _SIGNAL_LEAD_S)
+    values["lead_s"] = lead
     name = _signal_name(match["signal"])
     if "B" in (match["who"] or "").upper():
-        problem = "comes to the batch shell only: the tasks of a step do not get it."
+        problem = "comes to the batch script only, whose tasks get it if srun took its place (exec srun)."
         return _signal_trouble(values, problem, f"{match['signal']}@{lead:g}")
     if name not in usual_signals("slurm"):
         problem = f"is {name}, which nobody waits for: it would end the program without a save."
         return _signal_trouble(values, problem, f"TERM@{lead:g}, or TerminationConfig(signals=...)")
-    if save_s is not None and save_s > lead:
-        problem = f"comes {lead:g} s before the end, and a save has taken {save_s:.1f} s."
-        return _signal_trouble(values, problem, f"TERM@{3 * save_s + 30:.0f}")
     message = f"--signal={text} in the batch script: {name} to the tasks, {lead:g} s or more before the end"
     return Finding(Status.OK, "signal", message, values=values)
 
@@ -163,9 +159,9 @@ def _signal_name(text: str) -> str:
     return f"SIG{text.upper().removeprefix('SIG')}"
 
 
-def _open_mode(facts: SlurmFacts) -> Finding:
-    told = (facts.script or {}).get("--open-mode", "")
-    appends = facts.config.get("JobFileAppend") == "1"
+def _open_mode(script: Mapping[str, str], config: Mapping[str, str]) -> Finding:
+    told = script.get("--open-mode", "")
+    appends = config.get("JobFileAppend") == "1"
     values = {"open_mode": told or None, "job_file_append": appends}
     if told.startswith("a") or (not told and appends):
         return Finding(Status.OK, "open-mode", "the job's output is kept when it is requeued", values=values)
