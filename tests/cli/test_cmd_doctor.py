@@ -1,10 +1,13 @@
 import argparse
+import contextlib
 import json
 import os
 import re
 import signal
 import socket
+import subprocess
 import sys
+import time
 
 import pytest
 
@@ -184,8 +187,11 @@ def test_sigterm_leaves_nothing_behind_while(moment, start_cli, tmp_path, free_p
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", free_port)) == 0
 
-    while started.process.poll() is None and not has_come():
-        pass
+    end = time.monotonic() + 30
+    while not has_come():
+        assert time.monotonic() < end, f"{moment}: not within 30 s"
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            pytest.fail(f"It left with {started.process.wait(0.01)} before {moment}.")
     started.process.send_signal(signal.SIGTERM)
     result = started.wait(30)
     assert (result.rc, result.stdout, result.stderr) == (143, "", "")

@@ -134,10 +134,10 @@ def test_whoever_answers_has_to_be_the_task_that_was_called(answer, problem):
 def test_a_task_that_comes_late_is_waited_for():
     members = cluster(2)
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        first = pool.submit(hold, members, [0], timeout_s=PATIENT_S)
-        with contextlib.closing(socket.socket()) as probe:
-            while probe.connect_ex(("127.0.0.1", members[0].port)):
-                pass  # until the first listens, and so has called in vain
+        with socket.create_server(("127.0.0.1", members[1].port)) as somebody:
+            somebody.settimeout(PATIENT_S)
+            first = pool.submit(hold, members, [0], timeout_s=PATIENT_S)
+            somebody.accept()[0].close()  # the first has called in vain
         hold(members, [1], timeout_s=PATIENT_S)
         outcome = first.result(timeout=PATIENT_S)[0]
     assert (set(outcome.greetings), outcome.problems, outcome.callers) == ({1}, {}, {1})

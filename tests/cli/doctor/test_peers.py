@@ -66,7 +66,7 @@ def test_each_problem_has_its_cure(problem, cure):
     assert finding.status is Status.ERROR
     assert finding.message == f"worker 2 (n2:7002) cannot be reached within 30 s: {problem}."
     assert cure in finding.hint
-    assert finding.values == {"tasks": [2], "addresses": ["n2:7002"]}
+    assert finding.values == {"ranks": [2], "addresses": ["n2:7002"]}
 
 
 def test_many_tasks_with_one_problem_are_one_line():
@@ -98,6 +98,7 @@ def test_a_task_that_is_reached_but_does_not_reach_this_one_is_an_error():
         in finding.message
     )
     assert "open port 7000 of n0" in finding.hint
+    assert finding.values == {"ranks": [1]}
 
 
 def test_other_versions_on_another_host_are_an_error():
@@ -105,6 +106,7 @@ def test_other_versions_on_another_host_are_an_error():
     outcome.greetings[2] = {"rank": 2, "versions": {**VERSIONS, "keras": "3.14.0"}}
     (finding,) = check_same_versions(VERSIONS, MEMBERS, outcome)
     assert finding.message == "This task has keras 3.15.1, but worker 2 (n2:7002): 3.14.0."
+    assert finding.values == {"package": "keras", "own": "3.15.1", "other": "3.14.0", "ranks": [2]}
     assert check_same_versions(VERSIONS, MEMBERS, met(1, 2)) == []
 
 

@@ -88,10 +88,11 @@ def test_a_newer_format_is_an_error_with_the_cure(tmp_path, name, content):
     ],
 )
 def test_the_slowest_save_is_compared_with_the_notice(seconds, status, said):
-    finding = check_saves(SaveTimes(seconds=seconds), NOTICE)
+    finding = check_saves(SaveTimes(seconds=seconds), NOTICE, otherwise="not this")
     assert finding.status is status
     assert said in finding.message
     assert NOTICE.origin in finding.message
+    assert "not this" not in finding.message
     assert finding.values["notice_s"] == 10.0
     assert finding.hint is None or NOTICE.cure in finding.hint
 

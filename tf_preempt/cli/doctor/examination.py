@@ -150,9 +150,9 @@ class Examination:
     ) -> Outcome:
         """Meets the other tasks, and adds what there is to say about them and the directory."""
         place = self._place
-        alone = peers.nothing_to_reach(place)
-        if alone is not None or place.rank is None:
-            self._found += [alone] if alone is not None else []
+        own, alone = place.rank or 0, peers.nothing_to_reach(place)
+        if alone is not None:
+            self._found.append(alone)
             return Outcome()
 
         def report(outcome: Outcome) -> Mapping[str, Any]:
@@ -166,7 +166,6 @@ class Examination:
             ]
             return {"shared": seen.values["shared"], "checks": [to_values(finding) for finding in told]}
 
-        own = place.rank
         greeting = {
             "host": self._host,
             "versions": self._versions,

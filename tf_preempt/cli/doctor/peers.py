@@ -61,7 +61,7 @@ def check_peers(members: Sequence[Member], rank: int, outcome: Outcome, *, timeo
                 f"within {timeout_s:g} s.",
                 f"open port {members[rank].port} of {members[rank].host} to the other hosts, and let them "
                 f"resolve {members[rank].host!r} to an address of it; their own output says more",
-                {"tasks": silent},
+                {"ranks": silent},
             )
         )
     if findings:
@@ -104,7 +104,7 @@ def _unreached(members: Sequence[Member], problems: Mapping[int, str], timeout_s
             "peers",
             f"{_names(members, ranks)} cannot be reached within {timeout_s:g} s: {problem}.",
             _cure(problem, members[ranks[0]]),
-            {"tasks": ranks, "addresses": [members[rank].address for rank in ranks]},
+            {"ranks": ranks, "addresses": [members[rank].address for rank in ranks]},
         )
         for problem, ranks in ranks_by_problem.items()
     ]
@@ -150,7 +150,7 @@ def check_same_versions(own: Mapping[str, Any], members: Sequence[Member], outco
                     "versions",
                     f"This task has {package} {version}, but {_names(members, ranks)}: {other}.",
                     "install the same versions on all hosts, or one environment that all of them share",
-                    {"package": package, "own": version, "other": other, "tasks": ranks},
+                    {"package": package, "own": version, "other": other, "ranks": ranks},
                 )
             )
     return findings

@@ -98,9 +98,7 @@ def _unreadable(error: Exception) -> Finding:
     return from_error("saves", error, hint="let this user read the checkpoint directory", status=status)
 
 
-def check_saves(
-    times: SaveTimes, notice: Notice | None, *, otherwise: str = "how long a notice is here is not known"
-) -> Finding:
+def check_saves(times: SaveTimes, notice: Notice | None, *, otherwise: str) -> Finding:
     """Compares the slowest of the newest saves with the notice.
 
     Args:

@@ -55,8 +55,6 @@ def read_slurm_facts(control: SlurmControl, job_id: int) -> SlurmFacts:
         record = control.job(job_id)
     except SlurmError as error:
         return SlurmFacts(problems=(error,))
-    if not control.has("scontrol"):
-        return SlurmFacts(record=record, problems=(_refusal(control, "scontrol", "show", "config"),))
     problems: list[SlurmError] = []
 
     def ask(*words: str) -> str:
@@ -67,6 +65,8 @@ def read_slurm_facts(control: SlurmControl, job_id: int) -> SlurmFacts:
             return ""
 
     config = parse_config(ask("scontrol", "show", "config"))
+    if not control.has("scontrol"):
+        return SlurmFacts(record=record, problems=tuple(problems))  # the same again for each question
     partition = ask("scontrol", "show", "partition", "-o", record.partition) if record.partition else ""
     script = None
     if record.is_batch:
@@ -86,14 +86,6 @@ def read_slurm_facts(control: SlurmControl, job_id: int) -> SlurmFacts:
         script=script,
         problems=tuple(problems),
     )
-
-
-def _refusal(control: SlurmControl, *words: str) -> SlurmError:
-    try:
-        control.ask(*words)
-    except SlurmError as error:
-        return error
-    return SlurmError(f"`{' '.join(words)}` was not asked.")
 
 
 def parse_config(text: str) -> dict[str, str]:
