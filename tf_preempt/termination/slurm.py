@@ -140,7 +140,7 @@ def cause_of(
 
 
 def _was_ended_in_grace(record: JobRecord, states: set[str]) -> bool:
-    """Whether a preempted job was cancelled: Slurm sets the time of preemption anew when it ends one itself."""
+    """Whether a preempted job was cancelled: Slurm sets the preemption time anew when it ends one itself."""
     if states & _RUNS_ON or record.end_time is None or record.preempt_time is None:
         return False
     return record.end_time - record.preempt_time > 1.0
