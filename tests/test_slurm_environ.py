@@ -72,6 +72,7 @@ def test_reads_the_step_and_not_the_job():
         ({"SLURM_RESTART_COUNT": "0"}, "restart_count", 0),
         ({"SLURM_STEP_ID": None, "SLURM_STEPID": "5"}, "step_id", 5),
         ({"SLURM_STEP_ID": "4294967290"}, "step_id", None),
+        ({"SLURM_STEP_ID": "4294967289"}, "step_id", 4294967289),
         ({"SLURMD_NODENAME": "n8"}, "step_id", None),
         ({"SLURM_STEP_GPUS": "0,3"}, "step_gpus", ("0", "3")),
         ({"SLURM_GPUS_ON_NODE": "4"}, "gpus_on_node", 4),
@@ -209,7 +210,6 @@ def test_says_whether_there_is_a_job():
 @pytest.mark.parametrize(("name", "environ"), recorded_tasks())
 def test_every_recorded_process_knows_which_run_of_which_job_it_belongs_to(name, environ):
     run = SlurmRun.from_environ(environ)
-    assert run.in_step == (not name.startswith(("batch", "salloc")))
     assert (run.job_id, run.restart_count, run.end_time) == (int(environ["SLURM_JOB_ID"]), 0, None)
     is_array = environ.get("SLURM_ARRAY_JOB_ID") == environ["SLURM_JOB_ID"]
     element = f"_{environ['SLURM_ARRAY_TASK_ID']}" if is_array else ""
@@ -234,12 +234,6 @@ def test_every_recorded_process_knows_which_run_of_which_job_it_belongs_to(name,
         ({}, "end_time", None),
         ({"SLURM_JOB_END_TIME": "1796029063"}, "end_time", 1796029063),
         ({"SLURM_JOB_END_TIME": ""}, "end_time", None),
-        ({}, "in_step", True),
-        ({"SLURM_STEP_ID": None}, "in_step", False),
-        ({"SLURM_STEP_ID": None, "SLURM_STEPID": "0"}, "in_step", True),
-        ({"SLURM_STEP_ID": "4294967290"}, "in_step", False),
-        ({"SLURM_STEP_ID": "4294967289"}, "in_step", True),
-        ({"SLURMD_NODENAME": "n8"}, "in_step", False),
     ],
 )
 def test_reads_which_run_it_is(change, attribute, value):

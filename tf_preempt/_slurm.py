@@ -61,7 +61,11 @@ def is_slurm_job(environ: Mapping[str, str]) -> bool:
 
 
 def rank_in_step(environ: Mapping[str, str]) -> int:
-    """The rank of this task as Slurm says it; 0 outside of a step, and where it says nothing readable."""
+    """The rank of this task as Slurm says it; 0 outside of a step, and where it says nothing readable.
+
+    Environment:
+        SLURM_PROCID.
+    """
     rank = environ.get("SLURM_PROCID", "")
     return int(rank) if rank.isascii() and rank.isdigit() else 0
 
@@ -77,14 +81,12 @@ class SlurmRun:
         restart_count: how often it was requeued before this run.
         end_time: when its time limit ends it, in seconds since the epoch, as known at its start; None where
             Slurm does not say (22.05 does not).
-        in_step: whether ``srun`` started this process; Slurm gives no notice to others.
     """
 
     job_id: int
     requeue_as: str
     restart_count: int = 0
     end_time: float | None = None
-    in_step: bool = False
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> SlurmRun:
@@ -95,7 +97,7 @@ class SlurmRun:
 
         Environment:
             SLURM_JOB_ID, SLURM_ARRAY_JOB_ID, SLURM_ARRAY_TASK_ID, SLURM_HET_JOB_ID, SLURM_RESTART_COUNT,
-            SLURM_JOB_END_TIME, SLURM_STEP_ID, SLURM_STEP_NODELIST, SLURMD_NODENAME.
+            SLURM_JOB_END_TIME.
         """
         variables = SlurmVariables(environ)
         job_id = variables.integer("SLURM_JOB_ID", minimum=1)
@@ -108,13 +110,11 @@ class SlurmRun:
         # number, and its elements are none of this job's business.
         array, element = variables.integer("SLURM_ARRAY_JOB_ID"), variables.integer("SLURM_ARRAY_TASK_ID")
         leader = variables.integer("SLURM_HET_JOB_ID") or job_id
-        step_id = variables.integer("SLURM_STEP_ID", "SLURM_STEPID")
         return cls(
             job_id=job_id,
             requeue_as=str(leader) if array != job_id or element is None else f"{array}_{element}",
             restart_count=variables.integer("SLURM_RESTART_COUNT") or 0,
             end_time=variables.integer("SLURM_JOB_END_TIME", minimum=1),
-            in_step=step_id is not None and step_id < _FIRST_RESERVED_STEP and not _is_inherited(variables),
         )
 
 
@@ -255,7 +255,7 @@ class SlurmJob:
             step_gpus=tuple(part for part in (variables.text("SLURM_STEP_GPUS") or "").split(",") if part),
             gpus_on_node=variables.integer("SLURM_GPUS_ON_NODE"),
             gpus_bound=bool(_GPU_BINDING.search(variables.text("SLURMD_TRES_BIND") or "")),
-            gpus_per_task=_last_number(variables.text("SLURM_GPUS_PER_TASK")),
+            gpus_per_task=_number_of_one_kind(variables.text("SLURM_GPUS_PER_TASK")),
             resv_ports=variables.ports("SLURM_STEP_RESV_PORTS"),
             procid=layout.procid,
             ntasks=layout.ntasks,
@@ -264,7 +264,7 @@ class SlurmJob:
         )
 
 
-def _last_number(text: str | None) -> int | None:
+def _number_of_one_kind(text: str | None) -> int | None:
     """The number in ``2`` or ``a100:2``; None in what names several kinds or none."""
     match = re.fullmatch(r"(?:[^,]*:)?([0-9]{1,9})", text or "")
     return int(match[1]) if match else None

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from tf_preempt.errors import SlurmError
 
-__all__ = ["JobRecord", "SlurmControl", "jobs_in", "parse_fields"]
+__all__ = ["JobRecord", "SlurmControl", "jobs_in", "parse_duration", "parse_fields", "parse_time"]
 
 # `sh` sets to "ignore" what the command then inherits; a Python hook between fork and exec is not safe in a
 # program with threads.
@@ -116,9 +116,9 @@ class JobRecord:
             )
         parts = parts[1:]
         start, end, limit_s = parse_time(parts[1]), parse_time(parts[2]), parse_duration(parts[3])
-        known = start is not None and end is not None and limit_s is not None
+        planned = None if start is None or limit_s is None else start + limit_s
         # A preemption moves the end and leaves the limit; minutes, as limits are rounded and changed.
-        moved = known and parts[0] == "RUNNING" and start + limit_s - end > 60.0  # type: ignore[operator]
+        moved = parts[0] == "RUNNING" and planned is not None and end is not None and planned - end > 60.0
         return cls(
             state=parts[0].upper(),
             reason=parts[4] or "None",
@@ -162,6 +162,10 @@ class SlurmControl:
     def ask(self, command: str, *arguments: str) -> str:
         """What a command prints.
 
+        Args:
+            command: name of the command, such as ``scontrol``.
+            *arguments: what it is called with.
+
         Raises:
             SlurmError: it is not installed, did not answer in time, or failed; the message has its words.
         """
@@ -194,6 +198,9 @@ class SlurmControl:
 
     def job(self, job_id: int) -> JobRecord:
         """What is known about a job, from ``scontrol``, or from ``squeue`` where ``scontrol`` is of no use.
+
+        Args:
+            job_id: number of the job.
 
         Raises:
             SlurmError: neither answers, or ``scontrol`` not in time.
