@@ -18,6 +18,8 @@ This is the one module that knows the names of Slurm's variables.  Not all of th
   a job submitted from inside a requeued one inherits that one's.
 * ``SLURM_ARRAY_JOB_ID`` may be inherited likewise, from the array whose element has submitted this job.
   ``scontrol requeue`` takes the own number of an element, but for the last element's, which is the array's.
+* ``SLURM_JOB_ID`` is the first component's in all steps of a heterogeneous job.  Those of all components
+  (``SLURM_JOB_ID_HET_GROUP_0`` and so on) are inherited, too, by jobs that are submitted from there.
 
 References:
     srun(1), sbatch(1), section OUTPUT ENVIRONMENT VARIABLES; the environments of every task of 31 jobs under
@@ -75,9 +77,10 @@ class SlurmRun:
     """One run of a job: a job that is requeued keeps its number and runs again from the top.
 
     Args:
-        job_id: number of the job (of an array's element, its own).
-        requeue_as: what ``scontrol requeue`` calls it: its own number, the first component's for a
-            heterogeneous job, ``12_3`` for the last element of an array, whose number is the whole array's.
+        job_id: number of the job (of an array's element, its own; of a heterogeneous job, its first
+            component's, by which alone it can be requeued).
+        requeue_as: what ``scontrol requeue`` calls it: its own number, and ``12_3`` for the last element of an
+            array, whose number is the whole array's.
         restart_count: how often it was requeued before this run.
         end_time: when its time limit ends it, in seconds since the epoch, as known at its start; None where
             Slurm does not say (22.05 does not).
@@ -96,8 +99,7 @@ class SlurmRun:
             SlurmError: there is no Slurm job, or a variable is malformed.
 
         Environment:
-            SLURM_JOB_ID, SLURM_ARRAY_JOB_ID, SLURM_ARRAY_TASK_ID, SLURM_HET_JOB_ID, SLURM_RESTART_COUNT,
-            SLURM_JOB_END_TIME.
+            SLURM_JOB_ID, SLURM_ARRAY_JOB_ID, SLURM_ARRAY_TASK_ID, SLURM_RESTART_COUNT, SLURM_JOB_END_TIME.
         """
         variables = SlurmVariables(environ)
         job_id = variables.integer("SLURM_JOB_ID", minimum=1)
@@ -109,10 +111,9 @@ class SlurmRun:
         # A job that was submitted from an array's element inherits these two: then the array has another
         # number, and its elements are none of this job's business.
         array, element = variables.integer("SLURM_ARRAY_JOB_ID"), variables.integer("SLURM_ARRAY_TASK_ID")
-        leader = variables.integer("SLURM_HET_JOB_ID") or job_id
         return cls(
             job_id=job_id,
-            requeue_as=str(leader) if array != job_id or element is None else f"{array}_{element}",
+            requeue_as=str(job_id) if array != job_id or element is None else f"{array}_{element}",
             restart_count=variables.integer("SLURM_RESTART_COUNT") or 0,
             end_time=variables.integer("SLURM_JOB_END_TIME", minimum=1),
         )
