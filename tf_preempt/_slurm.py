@@ -79,8 +79,8 @@ class SlurmRun:
     Args:
         job_id: number of the job (of an array's element, its own; of a heterogeneous job, its first
             component's, by which alone it can be requeued).
-        requeue_as: what ``scontrol requeue`` calls it: its own number, and ``12_3`` for the last element of an
-            array, whose number is the whole array's.
+        requeue_as: what ``scontrol requeue`` calls it: its own number, and ``12_3`` for the last element of
+            an array, whose number is the whole array's.
         restart_count: how often it was requeued before this run.
         end_time: when its time limit ends it, in seconds since the epoch, as known at its start; None where
             Slurm does not say (22.05 does not).
