@@ -14,7 +14,7 @@ from tf_preempt.errors import SlurmError
 if TYPE_CHECKING:
     from tf_preempt.cluster_resolvers.base import ClusterResolverBase
 
-__all__ = ["auto"]
+__all__ = ["auto", "slurm_contradiction"]
 
 _LOG = logging.getLogger("tf_preempt")
 
@@ -45,7 +45,8 @@ def auto(environ: MutableMapping[str, str] = os.environ) -> ClusterResolverBase:
     config = parse_tf_config(environ.get("TF_CONFIG"))
     if config.cluster:
         _LOG.info("Cluster from TF_CONFIG, because it is set: %s", _describe(config))
-        _warn_if_slurm_differs(config, environ)
+        if (problem := slurm_contradiction(config, environ)) is not None:
+            _LOG.warning("%s", problem)
         from tf_preempt.cluster_resolvers.tf_config import TFConfigClusterResolver
 
         return TFConfigClusterResolver(environ=environ)
@@ -84,23 +85,34 @@ def _describe(config: TFConfig) -> str:
     return f"{config.task_type} {config.task_id} of a cluster of {sizes}"
 
 
-def _warn_if_slurm_differs(config: TFConfig, environ: Mapping[str, str]) -> None:
-    """Says so where a Slurm step of several tasks describes another cluster than TF_CONFIG."""
+def slurm_contradiction(config: TFConfig, environ: Mapping[str, str]) -> SlurmError | None:
+    """What Slurm's variables say against ``TF_CONFIG``, which is used all the same.
+
+    Args:
+        config: what ``TF_CONFIG`` says, with a cluster.
+        environ: environment variables.
+
+    Returns:
+        What is wrong and the cure, not to be raised; None if nothing is.
+
+    Environment:
+        Slurm's variables (see `SlurmJob.from_environ`).
+    """
     if not is_slurm_job(environ):
-        return
+        return None
     try:
         job = SlurmJob.from_environ(environ)
     except SlurmError as error:
-        _LOG.warning("TF_CONFIG is used; Slurm's variables are there too, but wrong: %s", error)
-        return
+        problem = str(error).split("\nHINT: ")[0]
+        return SlurmError(
+            f"TF_CONFIG is used; Slurm's variables are there too, but wrong: {problem}", hint=error.hint
+        )
     tasks = sum(map(len, config.cluster.values()))
     # One Slurm task may well start a cluster of its own on its node; several that disagree may not.
-    if job.step_id is not None and job.ntasks > 1 and tasks != job.ntasks:
-        _LOG.warning(
-            "TF_CONFIG describes %d tasks, but the Slurm step %d.%d has %d: TF_CONFIG is used. HINT: "
-            "unset it to train on the step's tasks.",
-            tasks,
-            job.job_id,
-            job.step_id,
-            job.ntasks,
-        )
+    if job.step_id is None or job.ntasks == 1 or tasks == job.ntasks:
+        return None
+    return SlurmError(
+        f"TF_CONFIG describes {tasks} tasks, but the Slurm step {job.job_id}.{job.step_id} has {job.ntasks}: "
+        "TF_CONFIG is used.",
+        hint="unset TF_CONFIG to train on the step's tasks",
+    )

@@ -122,9 +122,19 @@ def test_a_step_of_another_size_than_tf_config_is_a_warning():
     place = place_in(environ)
     assert place.resolver == "TFConfigClusterResolver"
     assert [(finding.status, finding.name) for finding in place.troubles] == [(Status.WARNING, "cluster")]
-    assert "describes 2 tasks, but the Slurm step has 3" in place.troubles[0].message
+    assert "describes 2 tasks, but the Slurm step 7.0 has 3" in place.troubles[0].message
+    assert place.troubles[0].hint == "unset TF_CONFIG to train on the step's tasks"
     three = tf_config({"worker": ["a:1", "b:1", "c:1"]}, type="worker", index=0)
     assert place_in({**STEP, **three}).troubles == ()
+
+
+def test_wrong_variables_of_slurm_beside_tf_config_are_a_warning():
+    place = place_in({**STEP, "SLURM_PROCID": "3", **tf_config(TWO, type="worker", index=1)})
+    assert (place.resolver, place.rank, place.job) == ("TFConfigClusterResolver", 1, None)
+    assert [(finding.status, finding.name) for finding in place.troubles] == [(Status.WARNING, "cluster")]
+    assert "TF_CONFIG is used; Slurm's variables are there too, but wrong: SLURM_PROCID=3" in (
+        place.troubles[0].message
+    )
 
 
 def test_what_is_said_of_a_step():

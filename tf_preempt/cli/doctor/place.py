@@ -6,6 +6,7 @@ follows from the same pure functions that the resolvers are built on.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Mapping
 
@@ -15,7 +16,8 @@ from tf_preempt.cli.doctor.gpus import Gpus, listed_gpus, step_gpus
 from tf_preempt.cluster_resolvers._slurm_hostfile import with_hostfile
 from tf_preempt.cluster_resolvers._slurm_layout import addresses
 from tf_preempt.cluster_resolvers._tf_config_parser import TFConfig, parse_tf_config
-from tf_preempt.errors import TfPreemptError
+from tf_preempt.cluster_resolvers.auto import slurm_contradiction
+from tf_preempt.errors import SlurmError, TfPreemptError
 from tf_preempt.termination.auto import Platform
 
 __all__ = ["Member", "Place", "describe_place", "find_place"]
@@ -133,23 +135,12 @@ def _from_tf_config(config: TFConfig, environ: Mapping[str, str], platform: Plat
     own = (config.task_type or "worker", config.task_id or 0)
     rank = next((at for at, member in enumerate(members) if (member.task_type, member.task_id) == own), None)
     job, troubles = None, []
+    if (problem := slurm_contradiction(config, environ)) is not None:
+        hint = "let srun set Slurm's variables, or unset them"
+        troubles.append(from_error("cluster", problem, hint=hint, status=Status.WARNING))
     if is_slurm_job(environ):
-        try:
+        with contextlib.suppress(SlurmError):  # which is among the troubles
             job = SlurmJob.from_environ(environ)
-        except TfPreemptError as error:
-            troubles.append(
-                from_error("cluster", error, hint="unset TF_CONFIG or mend them", status=Status.WARNING)
-            )
-    if job is not None and job.step_id is not None and 1 < job.ntasks != len(members):
-        troubles.append(
-            Finding(
-                Status.WARNING,
-                "cluster",
-                f"TF_CONFIG describes {len(members)} tasks, but the Slurm step has {job.ntasks}: "
-                "TF_CONFIG is used.",
-                "unset TF_CONFIG to train on the step's tasks",
-            )
-        )
     return Place(
         platform=platform,
         resolver="TFConfigClusterResolver",
