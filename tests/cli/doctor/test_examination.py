@@ -9,9 +9,12 @@ import socket
 import pytest
 
 from tf_preempt._slurm_control import JobRecord
+from tf_preempt._version import __version__
 from tf_preempt.cli.doctor.examination import Examination
 from tf_preempt.cli.doctor.finding import Status
+from tf_preempt.cli.doctor.meeting import meet
 from tf_preempt.cli.doctor.place import find_place
+from tf_preempt.cli.doctor.versions import installed_versions
 from tf_preempt.errors import SlurmError
 from tf_preempt.goodput.events import EventLog
 from tf_preempt.termination.auto import Platform, detect_platform
@@ -155,6 +158,18 @@ def test_the_first_is_told_everything_if_asked_to(tmp_path):
 def test_what_the_first_is_not_told_is_not_taken_for_sent():
     report = make_report(workers(2)[1], timeout_s=0.2)
     assert (report.is_sent, by_name(report.findings)["peers"].status) == (False, Status.ERROR)
+
+
+def test_another_version_of_this_package_on_another_host_is_an_error():
+    environs = workers(2)
+    members = find_place(environs[1], Platform.LOCAL).members
+    greeting = {"host": "h", "versions": {**installed_versions(), "tf_preempt": "0.0.1"}, "proof": None}
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        second = pool.submit(meet, members, 1, greeting, timeout_s=20.0, report=lambda outcome: {})
+        first = examine(environs[0])
+        second.result(20)
+    trouble = [finding.message for finding in first if finding.status is Status.ERROR]
+    assert trouble == [f"This task has tf_preempt {__version__}, but worker 1 ({members[1].address}): 0.0.1."]
 
 
 def test_a_worker_without_a_directory_is_not_known_to_share_it(tmp_path):

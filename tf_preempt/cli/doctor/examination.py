@@ -11,6 +11,7 @@ from typing import Any
 
 from tf_preempt._slurm import SlurmRun
 from tf_preempt._slurm_control import SlurmControl
+from tf_preempt._version import __version__
 from tf_preempt.checkpointing.directory import WriteProof
 from tf_preempt.cli.doctor import directory as directories
 from tf_preempt.cli.doctor import peers, versions
@@ -166,15 +167,16 @@ class Examination:
             ]
             return {"shared": seen.values["shared"], "checks": [to_values(finding) for finding in told]}
 
+        all_versions = {"tf_preempt": __version__, **self._versions}
         greeting = {
             "host": self._host,
-            "versions": self._versions,
+            "versions": all_versions,
             "proof": proof.name if proof is not None else None,
         }
         outcome = meet(place.members, own, greeting, timeout_s=self._timeout_s, report=report)
         if place.is_first:
             self._found += peers.check_peers(place.members, own, outcome, timeout_s=self._timeout_s)
-            self._found += peers.check_same_versions(self._versions, place.members, outcome)
+            self._found += peers.check_same_versions(all_versions, place.members, outcome)
             if directory is not None and proof is not None:
                 about_directory.append(
                     directories.check_shared_by_all(place.members, outcome.reports, directory)
