@@ -16,7 +16,7 @@ PreemptMode             = REQUEUE
 PreemptType             = {kind}
 SlurmctldParameters     = (null)
 
-Slurmctld(primary) at vm is UP
+Slurmctld(primary) at head1 is UP
 """
 PARTITION = "PartitionName=low AllowGroups=ALL GraceTime=60 OverTimeLimit=NONE PreemptMode=REQUEUE State=UP\n"
 SCRIPT = "#!/bin/bash\n#SBATCH --signal=TERM@120\nsrun python train.py\n"
