@@ -51,11 +51,12 @@ _FILES_THAT_STAY = re.compile(
     r"\.(pytest|mypy|ruff|import_linter)_cache|\.hypothesis|__pycache__|\.coverage.*|\.git.*|\.setup-.*"
 )
 
-# Helpers of multiprocessing, which live as long as the process that needed them, and clients of a private
-# Slurm, which a test that runs in a thread may be asking just now; they have time-outs.
-_PROCESSES_THAT_STAY = re.compile(
-    r"multiprocessing\.(resource_tracker|forkserver)|slurm_sandbox\.py|\b(sbatch|scancel|scontrol) "
-)
+# Helpers of multiprocessing, which live as long as the process that needed them.
+_PROCESSES_THAT_STAY = re.compile(r"multiprocessing\.(resource_tracker|forkserver)")
+
+# Clients of a test's private Slurm have this variable.  A test that runs in a thread may be asking just now,
+# while another one ends; they have time-outs.
+_CLIENT_OF_SLURM = "SLURM_SANDBOX_DIR"
 
 _known_children: set[psutil.Process] = set()
 
@@ -84,13 +85,17 @@ def _children() -> set[psutil.Process]:
     alive = set()
     for child in psutil.Process().children(recursive=True):
         try:
-            if child.status() != psutil.STATUS_ZOMBIE and not _PROCESSES_THAT_STAY.search(
-                " ".join(child.cmdline())
-            ):
+            if child.status() != psutil.STATUS_ZOMBIE and not _stays(child):
                 alive.add(child)
         except psutil.NoSuchProcess:
             pass
     return alive
+
+
+def _stays(child: psutil.Process) -> bool:
+    if _PROCESSES_THAT_STAY.search(" ".join(child.cmdline())):
+        return True
+    return _CLIENT_OF_SLURM in child.environ()
 
 
 def _environment_leaks(before: dict[str, str]) -> list[str]:

@@ -123,7 +123,8 @@ def test_two_runs_in_a_row_that_commit_nothing_end_the_requeueing(tmp_path: path
 
 def test_two_losses_before_a_life_has_a_number_end_the_requeueing(tmp_path: pathlib.Path, slurm: Any) -> None:
     environ = slurm(CALM)
-    verdicts = [departure(tmp_path, environ).after_loss(incarnation=None) for _ in range(2)]
+    runs = [environ, {**environ, "SLURM_RESTART_COUNT": "1"}]
+    verdicts = [departure(tmp_path, run).after_loss(incarnation=None) for run in runs]
     assert [verdict.action for verdict in verdicts if verdict] == [Action.REQUEUE, Action.LEAVE]
 
 

@@ -351,6 +351,16 @@ def test_an_error_of_the_training_is_told_and_one_of_a_lost_worker_is_not(tmp_pa
     assert [(event["incarnation"], event["error"]) for event in told] == [(0, "ValueError: no such column")]
 
 
+def test_an_error_that_is_handled_around_a_training_is_not_its_own(tmp_path: pathlib.Path) -> None:
+    try:
+        raise FileNotFoundError("no older run")
+    except FileNotFoundError:
+        with training(tmp_path) as loop:
+            loop.step()
+            loop.session.finish(loop.capture)
+    assert not [event for event in read_events(str(tmp_path)) if event["kind"] == "error"]
+
+
 def test_a_notice_whose_commit_fails_leaves_all_the_same_and_says_what_counts(
     tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:

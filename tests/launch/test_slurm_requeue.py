@@ -60,6 +60,22 @@ def test_nothing_is_done_where_nothing_is_to_be_requeued(slurm, asked, changes, 
     assert asked() == []
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        PREEMPTED.replace("PreemptTime=2026-11-30T08:10:00", "PreemptTime=None"),
+        PREEMPTED.replace("Restarts=0", "Restarts=1"),
+        PREEMPTED.replace("RUNNING Reason=None", "COMPLETING Reason=TimeLimit"),
+    ],
+    ids=["time limit or signal", "requeued already", "over the limit"],
+)
+def test_only_a_preemption_is_followed_by_a_requeue_as_nobody_counts_here(slurm, asked, tmp_path, said):
+    program = tmp_path / "bin" / "scontrol"
+    program.write_text(program.read_text().replace(PREEMPTED, said))
+    assert settle_for_program(slurm, -signal.SIGTERM, signal.SIGTERM) is None
+    assert asked() == ["show job -o 7"]
+
+
 def test_supervisor_has_the_job_of_a_program_requeued_that_was_still_starting(slurm, asked):
     program = "import os, signal, time; os.kill(os.getppid(), signal.SIGTERM); time.sleep(60)"
     supervisor = Supervisor([sys.executable, "-c", program], RestartPolicy(), environ=slurm)

@@ -63,6 +63,11 @@ def test_another_job_in_the_same_directory_begins_anew(record, tmp_path, caplog)
     assert not caplog.records
 
 
+def test_workers_that_end_the_same_life_count_once_also_before_it_has_a_number(record):
+    for run, no_progress in ((0, 1), (0, 1), (1, 2), (1, 2)):
+        assert record.add(run=run, incarnation=None, made_progress=False).no_progress == no_progress
+
+
 def test_what_is_in_the_file(record, tmp_path):
     record.add(incarnation=2, made_progress=True)
     record.count_requeue()
@@ -70,7 +75,7 @@ def test_what_is_in_the_file(record, tmp_path):
         "format": 1,
         "job": "12",
         "requeues": 1,
-        "lives": [{"incarnation": 2, "progress": True}],
+        "lives": [{"run": 0, "incarnation": 2, "progress": True}],
     }
     assert os.listdir(tmp_path) == [FILE_NAME]
 
@@ -91,7 +96,7 @@ def test_the_file_does_not_grow_without_end(record, tmp_path):
         (b'{"format": 1}', "'job'"),
         (b'{"format": "1", "job": "12", "requeues": 0, "lives": []}', "not supported"),
         (b'{"format": 1, "job": "12", "requeues": "many", "lives": []}', "invalid literal"),
-        (b'{"format": 1, "job": "12", "requeues": 5, "lives": [{}]}', "'incarnation'"),
+        (b'{"format": 1, "job": "12", "requeues": 5, "lives": [{}]}', "'run'"),
         (b'{"format": 2, "job": "12", "requeues": 5, "lives": []}', "has format 2, which is newer than 1"),
     ],
 )

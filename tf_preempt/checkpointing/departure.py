@@ -49,6 +49,9 @@ class Departure:
         program_goes_on: the program is told of the notice by an exception and goes on, as in a notebook: then
             its job is its own business.
 
+    Raises:
+        SlurmError: a variable of Slurm is malformed.
+
     Environment:
         SLURM_JOB_ID and more: see `SlurmRun`; PATH, SLURM_CONF: see `SlurmControl`.
         TF_PREEMPT_STATUS_FILE: set: ``tf-preempt run`` restarts the program when a worker is lost.
@@ -119,8 +122,10 @@ class Departure:
             made_progress=self._made_progress(incarnation) if had_a_chance else None,
         )
         if self._cluster.workers > 1:
-            with contextlib.suppress(CoordinationError):
+            try:
                 self._store.set(key, _encode(verdict))
+            except CoordinationError as error:
+                _log.warning("The other workers cannot be told what becomes of the job: %s", error)
         return verdict
 
     def after_loss(self, *, incarnation: int | None) -> Verdict | None:
@@ -170,7 +175,11 @@ class Departure:
         if verdict is None or verdict.action is not Action.STAY:
             return
         threading.Event().wait(self._stay_s)
-        _log.warning("Slurm has not ended this process within %.0f s.", self._stay_s)
+        _log.warning(
+            "Slurm has not ended this process within %.0f s. HINT: see `scontrol show job`; if the job "
+            "is over, submit it again.",
+            self._stay_s,
+        )
 
 
 def _encode(verdict: Verdict) -> str:

@@ -146,6 +146,8 @@ class TrainingSession:
         self._status = Status(incarnation=0)
         self._number = 0
         self._saved_step = 0
+        # A training may run where an error is just being handled, which is not its own.
+        self._error_before = sys.exc_info()[1]
         self._leaves = False
         self._closed = False
 
@@ -524,5 +526,5 @@ class TrainingSession:
 
     def _tell_of_error(self, error: BaseException | None) -> None:
         """Tells the other workers, which will miss this one, what has ended its training."""
-        if error is not None and is_own_fault(error):
+        if error is not None and error is not self._error_before and is_own_fault(error):
             self._event(ERROR, error=f"{type(error).__name__}: {gist(error)}")

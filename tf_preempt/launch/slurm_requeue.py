@@ -20,7 +20,7 @@ __all__ = ["settle_for_program"]
 
 
 def settle_for_program(environ: Mapping[str, str], returncode: int, signum: int) -> Verdict | None:
-    """Has the Slurm job requeued, unless that is not wanted or was done already.
+    """Has a preempted Slurm job requeued, unless that is not wanted or was done already.
 
     Args:
         environ: of this process.
@@ -29,8 +29,8 @@ def settle_for_program(environ: Mapping[str, str], returncode: int, signum: int)
 
     Returns:
         What was decided; None where there is nothing to decide: elsewhere than on Slurm, in other tasks than
-        the first, after another signal than SIGTERM, or when the program ended with success or an error of
-        its own.
+        the first, after another signal than SIGTERM, where the job is not preempted, or when the program
+        ended with success or an error of its own.
     """
     if not is_slurm_job(environ) or rank_in_step(environ) or signum != signal.SIGTERM:
         return None
@@ -41,4 +41,4 @@ def settle_for_program(environ: Mapping[str, str], returncode: int, signum: int)
     except SlurmError:
         return None  # nothing says which job it is
     settler = SlurmExit(run, SlurmControl(environ), SlurmOptions(), None, is_supervised=True)
-    return settler.settle(source="SIGTERM", incarnation=None, made_progress=None)
+    return settler.settle_preemption()

@@ -74,7 +74,10 @@ class TerminationConfig:
 
     @classmethod
     def for_platform(cls, platform: str, **changes: Any) -> TerminationConfig:
-        """What is used on a platform where nothing is said, to be written down or changed.
+        """The configuration with a platform's signals named, to be written down or changed.
+
+        Signals that are named are notices also where the program has a handler of its own, which is called
+        too.
 
         Args:
             platform: ``"local"``, ``"slurm"``, ``"gce"``, ``"kubernetes"`` or ``"agent_platform"``.

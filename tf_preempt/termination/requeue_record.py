@@ -2,7 +2,7 @@
 
 ``<directory>/requeues.json``::
 
-    {"format": 1, "job": "12", "requeues": 3, "lives": [{"incarnation": 2, "progress": true}, ...]}
+    {"format": 1, "job": "12", "requeues": 3, "lives": [{"run": 1, "incarnation": 2, "progress": true}]}
 
 A directory that another job goes on with begins to count anew: whoever submits a job has had a look.
 """
@@ -51,10 +51,11 @@ class RequeueRecord:
         self._path = _files.join(directory, FILE_NAME)
         self._job = job
 
-    def add(self, *, incarnation: int | None, made_progress: bool | None) -> History:
-        """Notes how a life of the program ends.
+    def add(self, *, run: int = 0, incarnation: int | None, made_progress: bool | None) -> History:
+        """Notes how a life of the program ends; several workers may do it.
 
         Args:
+            run: how often the job was restarted before this run of it.
             incarnation: number of that life; None: it ended before it had one.
             made_progress: None: it had no chance to make any.
 
@@ -62,10 +63,9 @@ class RequeueRecord:
             The history, with this life.
         """
         record = self._read()
-        lives = [
-            life for life in record["lives"] if incarnation is None or life["incarnation"] != incarnation
-        ]
-        lives.append({"incarnation": incarnation, "progress": made_progress})
+        which = {"run": run, "incarnation": incarnation}
+        lives = [life for life in record["lives"] if {name: life[name] for name in which} != which]
+        lives.append({**which, "progress": made_progress})
         record["lives"] = lives[-_LIVES_KEPT:]
         self._write(record)
         return History(requeues=record["requeues"], no_progress=_no_progress(record["lives"]))
@@ -87,9 +87,8 @@ class RequeueRecord:
             if record["job"] != self._job:
                 return afresh
             requeues = int(record["requeues"])
-            lives = [
-                {"incarnation": life["incarnation"], "progress": life["progress"]} for life in record["lives"]
-            ]
+            names = ("run", "incarnation", "progress")
+            lives = [{name: life[name] for name in names} for life in record["lives"]]
         except Exception as error:  # noqa: BLE001 - a URL's errors are TensorFlow's; leaving must go on
             _log.warning("%s cannot be read, and requeues are counted anew: %s", self._path, error)
             return afresh

@@ -11,6 +11,7 @@ cause                 what follows
 preempted             requeued; if Slurm refuses or cannot be asked, the workers stay until Slurm ends
                       them, because that is what makes Slurm requeue the job
 time limit            requeued; if that is refused, the program leaves with the restart code
+a failed node         Slurm requeues; else as after a time limit
 another signal        likewise: ``--signal`` before the time limit, ``scancel --signal`` by somebody
 a lost worker         likewise, unless ``tf-preempt run`` restarts it within the job
 cancelled             not requeued: its owner does not want it any more
@@ -40,7 +41,7 @@ from tf_preempt.termination.exit_codes import CANCELLED, PERMANENT, RESTART_LOCA
 from tf_preempt.termination.requeue_record import History, RequeueRecord
 from tf_preempt.termination.slurm_options import SlurmOptions
 
-__all__ = ["Action", "Cause", "SlurmExit", "Verdict", "cause_of", "decide"]
+__all__ = ["TIME_LIMIT_SOURCE", "Action", "Cause", "SlurmExit", "Verdict", "cause_of", "decide"]
 
 _log = logging.getLogger("tf_preempt")
 
@@ -252,15 +253,37 @@ class SlurmExit:
         if cause is Cause.REQUEUED or self._requeue_record is None:
             history = History()  # somebody else has counted this life, or wants the next one in any case
         else:
-            history = self._requeue_record.add(incarnation=incarnation, made_progress=made_progress)
-        verdict = decide(
-            cause,
-            record,
-            self._options,
-            requeues=history.requeues,
-            no_progress=history.no_progress,
-            is_supervised=self._is_supervised,
+            history = self._requeue_record.add(
+                run=self._run.restart_count, incarnation=incarnation, made_progress=made_progress
+            )
+        return self._act(
+            decide(
+                cause,
+                record,
+                self._options,
+                requeues=history.requeues,
+                no_progress=history.no_progress,
+                is_supervised=self._is_supervised,
+            )
         )
+
+    def settle_preemption(self) -> Verdict | None:
+        """Has a preempted job requeued whose program has ended before it could do that.
+
+        To be called by its supervisor.  After any other notice the job is not requeued: nobody would count
+        how often that came to nothing.
+
+        Returns:
+            What was decided; None if the job is not preempted, or requeued already.
+        """
+        record = self._ask()
+        cause = cause_of(record, self._run, source="", now=self._clock())
+        if cause not in (Cause.PREEMPTED, Cause.UNKNOWN):
+            return None
+        return self._act(decide(cause, record, self._options))
+
+    def _act(self, verdict: Verdict) -> Verdict:
+        """Has the job requeued, if that was decided, and says what was done."""
         if verdict.action is Action.REQUEUE:
             verdict = self._requeue(verdict)
         if verdict.action is Action.REQUEUE and self._requeue_record is not None:
