@@ -1,6 +1,8 @@
 """A private Slurm of three nodes for the tests in this folder, started once and stopped at the end."""
 
 import contextlib
+import functools
+import json
 import os
 import shutil
 import subprocess
@@ -9,6 +11,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
+
+from tests.integration.cluster import run_workers
+from tests.slurm.jobs import PROGRAM
 
 SANDBOX = Path(__file__).with_name("slurm_sandbox.py")
 REPOSITORY = Path(__file__).parents[2]
@@ -82,6 +87,25 @@ def running(*options):
         stopped = cluster.verb("stop")
         shutil.rmtree(parent, ignore_errors=True)
     assert stopped.returncode == 0, stopped.stderr
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory):
+    """Gives the result of so many workers that nobody disturbs, trained without Slurm, once for all tests."""
+
+    @functools.cache
+    def train(workers):
+        place = tmp_path_factory.mktemp(f"undisturbed-{workers}")
+        run_workers(
+            PROGRAM,
+            [str(place / "checkpoints")],
+            directory=place,
+            workers=workers,
+            environ={"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"},
+        )
+        return json.loads((place / "result.json").read_text(encoding="utf-8"))
+
+    return train
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,6 @@
 """`tf-preempt run` around and inside of `srun` on a real Slurm: one restarts or one requeues, never both."""
 
-import json
 import os
-import subprocess
 import sys
 
 import psutil
@@ -18,24 +16,15 @@ NODES = "-p low -w n[9-10] -N2 -n2"
 SUPERVISOR = f"{sys.executable} -m tf_preempt run --backoff-initial 0.1 --"
 
 
+def LONG(value):
+    """A variant that only the long version of the tests has."""
+    return pytest.param(value, marks=pytest.mark.exhaustive)
+
+
 @pytest.fixture(scope="module")
 def cluster():
     with running(*OPTIONS, "--extra-conf", FIRST_JOB) as cluster:
         yield cluster
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    """The result of two workers that nobody disturbs, trained without Slurm."""
-    place = tmp_path_factory.mktemp("undisturbed")
-    launch = [sys.executable, "-m", "tf_preempt", "launch", "--workers=2", "--"]
-    subprocess.run(
-        [*launch, sys.executable, str(PROGRAM), str(place / "checkpoints")],
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"},
-        timeout=120,
-        check=True,
-    )
-    return json.loads((place / "result.json").read_text(encoding="utf-8"))
 
 
 def worker_of(job: Job, rank: int) -> psutil.Process:
@@ -64,7 +53,7 @@ def assert_repeats_at_most(job: Job, most: int) -> None:
     assert len(before) - restored <= most
 
 
-@pytest.mark.parametrize("kill_on_bad_exit", ["-K", ""], ids=["srun-K", "plain"])
+@pytest.mark.parametrize("kill_on_bad_exit", ["-K", LONG("")], ids=["srun-K", "plain"])
 def test_a_killed_worker_is_restarted_within_the_job(cluster, undisturbed, tmp_path, kill_on_bad_exit):
     step = f"{SUPERVISOR} srun {kill_on_bad_exit}"
     job = Job(cluster, tmp_path / "job", options=NODES, step=step, program="--pace 0.1 --save-every 10")
@@ -74,10 +63,10 @@ def test_a_killed_worker_is_restarted_within_the_job(cluster, undisturbed, tmp_p
     assert job.fields()["Restarts"] == "0"
     assert job.output.count("tf-preempt: restarting in") == 1
     assert_repeats_at_most(job, 10)
-    assert job.result() == undisturbed
+    assert job.result() == undisturbed(2)
 
 
-@pytest.mark.parametrize("rank", [0, 1], ids=["chief", "other"])
+@pytest.mark.parametrize("rank", [0, LONG(1)], ids=["chief", "other"])
 def test_without_a_supervisor_a_killed_worker_has_the_job_requeued(cluster, undisturbed, tmp_path, rank):
     job = Job(cluster, tmp_path / "job", options=NODES, program="--pace 0.1 --save-every 10")
     job.submit().wait_for_step(25)
@@ -85,12 +74,12 @@ def test_without_a_supervisor_a_killed_worker_has_the_job_requeued(cluster, undi
     assert job.wait_for_end() == "COMPLETED"
     assert job.fields()["Restarts"] == "1"
     assert_repeats_at_most(job, 10)
-    assert job.result() == undisturbed
+    assert job.result() == undisturbed(2)
     assert job.output.count("a worker was lost: the job is requeued") == 1
 
 
 @pytest.mark.parametrize(
-    "step", [f"{SUPERVISOR} srun -K", f"srun -K {SUPERVISOR}"], ids=["outside", "in-step"]
+    "step", [LONG(f"{SUPERVISOR} srun -K"), f"srun -K {SUPERVISOR}"], ids=["outside", "in-step"]
 )
 def test_a_preempted_job_is_requeued_once_and_not_restarted_in_between(cluster, undisturbed, tmp_path, step):
     job = Job(cluster, tmp_path / "job", options=NODES, step=step, program="--pace 0.1").submit()
@@ -99,12 +88,14 @@ def test_a_preempted_job_is_requeued_once_and_not_restarted_in_between(cluster, 
     assert job.wait_for_end() == "COMPLETED"
     assert job.fields()["Restarts"] == "1"
     job.assert_trained_each_step_once()
-    assert job.result() == undisturbed
+    assert job.result() == undisturbed(2)
     assert job.output.count("preempted: the job is requeued") == 1
     assert "tf-preempt: restarting in" not in job.output
 
 
-@pytest.mark.parametrize("step", [f"{SUPERVISOR} srun", f"srun {SUPERVISOR}"], ids=["outside", "in-step"])
+@pytest.mark.parametrize(
+    "step", [LONG(f"{SUPERVISOR} srun"), f"srun {SUPERVISOR}"], ids=["outside", "in-step"]
+)
 def test_a_signal_of_the_jobs_own_ends_no_supervisor(cluster, undisturbed, tmp_path, step):
     """`--signal=USR1` reaches every process of the step, as `scancel --signal` does."""
     job = Job(cluster, tmp_path / "job", options=NODES, step=step, program="--pace 0.1").submit()
@@ -113,7 +104,7 @@ def test_a_signal_of_the_jobs_own_ends_no_supervisor(cluster, undisturbed, tmp_p
     assert job.wait_for_end() == "COMPLETED"
     assert job.fields()["Restarts"] == "1"
     job.assert_trained_each_step_once()
-    assert job.result() == undisturbed
+    assert job.result() == undisturbed(2)
     assert job.output.count("a notice while the job runs on: the job is requeued") == 1
     assert {event["source"] for event in job.events("notice")} == {"SIGUSR1"}
     assert "tf-preempt: restarting in" not in job.output
@@ -127,7 +118,7 @@ def test_a_signal_to_the_batch_script_is_passed_on_to_the_workers(cluster, undis
     cluster.client("scancel", "--signal=USR1", "--batch", str(job.number))
     assert job.wait_for_end() == "COMPLETED"
     job.assert_trained_each_step_once()
-    assert job.result() == undisturbed
+    assert job.result() == undisturbed(2)
     assert job.output.count("tf-preempt: passing SIGUSR1 on") == 1
     assert {event["source"] for event in job.events("notice")} == {"SIGUSR1"}
 
@@ -139,7 +130,7 @@ def cluster_without_grace():
         yield cluster
 
 
-@pytest.mark.parametrize("step", ["srun", f"{SUPERVISOR} srun"], ids=["alone", "supervised"])
+@pytest.mark.parametrize("step", ["srun", LONG(f"{SUPERVISOR} srun")], ids=["alone", "supervised"])
 def test_without_a_grace_the_time_until_the_kill_is_used(cluster_without_grace, undisturbed, tmp_path, step):
     """All get SIGTERM at once then, the batch script too, which here is the supervisor or srun itself."""
     job = Job(
@@ -150,5 +141,5 @@ def test_without_a_grace_the_time_until_the_kill_is_used(cluster_without_grace, 
     assert job.wait_for_end() == "COMPLETED"
     assert job.fields()["Restarts"] == "1"
     job.assert_trained_each_step_once()
-    assert job.result() == undisturbed
+    assert job.result() == undisturbed(2)
     assert "tf-preempt: restarting in" not in job.output

@@ -5,10 +5,8 @@ that the tests that are `staged` run beside each other in threads, each on two n
 """
 
 import dataclasses
-import json
 import os
 import queue
-import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.slurm.conftest import running
-from tests.slurm.jobs import PROGRAM, STEPS, Job, preempt
+from tests.slurm.jobs import STEPS, Job, preempt
 
 # Workers derive their ports from the job's number; another test run on this machine may have the same ones.
 FIRST_JOB = f"FirstJobId={1 + os.getpid() % 16_384 * 100}"
@@ -40,24 +38,6 @@ def limited(cluster, tmp_path_factory):
     with_signal = Job(cluster, place / "signal", options=f"{nodes} -t 2 --signal=USR1@20", program=pace)
     without = Job(cluster, place / "none", options=f"{nodes} -t 1", program=pace)
     return {"signal": with_signal.submit(), "none": without.submit()}
-
-
-@pytest.fixture(scope="module")
-def undisturbed(limited, tmp_path_factory):
-    """The results of two and of three workers that nobody disturbs, trained without Slurm."""
-    results = {}
-    for workers in (2, 3):
-        place = tmp_path_factory.mktemp(f"undisturbed-{workers}")
-        launch = [sys.executable, "-m", "tf_preempt", "launch", f"--workers={workers}", "--"]
-        subprocess.run(
-            [*launch, sys.executable, str(PROGRAM), str(place / "checkpoints")],
-            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"},
-            timeout=120,
-            check=True,
-            capture_output=True,
-        )
-        results[workers] = json.loads((place / "result.json").read_text(encoding="utf-8"))
-    return results
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,10 +87,11 @@ def scenes(request, cluster, undisturbed, tmp_path_factory):
     def play(name):
         nodes = pairs.get()
         try:
-            SCENES[name](Stage(cluster, tmp_path_factory.mktemp(name[5:40]), nodes, undisturbed))
+            SCENES[name](Stage(cluster, tmp_path_factory.mktemp(name[5:40]), nodes, results))
         finally:
             pairs.put(nodes)
 
+    results = {workers: undisturbed(workers) for workers in (2, 3)}
     wanted = {item.originalname for item in request.session.items if item.fspath == request.fspath}
     with ThreadPoolExecutor(AT_A_TIME) as pool:
         yield {name: pool.submit(play, name) for name in SCENES if name in wanted}
@@ -264,7 +245,7 @@ def test_a_job_runs_past_its_time_limit_by_requeueing(limited, undisturbed, way)
     restarts = int(job.fields()["Restarts"])
     assert restarts >= 1
     job.assert_trained_each_step_once()
-    assert job.result() == undisturbed[2]
+    assert job.result() == undisturbed(2)
     source = {"signal": "SIGUSR1", "none": "Slurm's time limit"}[way]
     assert {event["source"] for event in job.events("notice")} == {source}
     assert job.output.count("its time limit: the job is requeued") == restarts
