@@ -84,6 +84,17 @@ def test_nothing_is_settled_where_the_job_is_not_ours(
     assert slurm.asked() == []
 
 
+def test_a_program_that_goes_on_is_told_that_its_job_is_its_own(
+    tmp_path: pathlib.Path, slurm: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    departure(tmp_path, slurm(PREEMPTED), program_goes_on=True).after_commit(
+        1, source="SIGTERM", incarnation=0
+    )
+    assert (
+        caplog.text.count("The Slurm job is not requeued, because the program is told by an exception") == 1
+    )
+
+
 def test_a_refused_requeue_makes_a_preempted_program_stay_until_it_is_ended(
     tmp_path: pathlib.Path, slurm: Any
 ) -> None:

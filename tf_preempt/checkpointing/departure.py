@@ -75,6 +75,7 @@ class Departure:
         self._directory = directory
         self._stay_s = options.stay_s
         self._told = threading.Event()
+        self._is_left_to_program = platform is Platform.SLURM and program_goes_on
         self._slurm: SlurmExit | None = None
         if platform is Platform.SLURM and options.requeue == "auto" and not program_goes_on:
             run = SlurmRun.from_environ(environ)
@@ -110,6 +111,7 @@ class Departure:
             What was decided; None if there is nothing to settle.
         """
         if self._slurm is None:
+            self._say_who_requeues()
             return None
         key = f"{self._prefix}/departure/{number}"
         if not self._cluster.is_chief:
@@ -146,6 +148,14 @@ class Departure:
             made_progress=incarnation is not None and self._made_progress(incarnation),
             is_lost=True,
         )
+
+    def _say_who_requeues(self) -> None:
+        if self._is_left_to_program and self._cluster.is_chief:
+            _log.warning(
+                "The Slurm job is not requeued, because the program is told by an exception and goes on. "
+                'HINT: on_preemption="exit" has it requeued; or call `scontrol requeue` where Preempted is '
+                "caught."
+            )
 
     def _made_progress(self, incarnation: int) -> bool:
         try:
