@@ -36,7 +36,7 @@ from tf_preempt._hostlist import expand_tasks_per_node
 from tf_preempt._slurm_variables import SlurmVariables
 from tf_preempt.errors import SlurmError
 
-__all__ = ["GPU_VARIABLES", "SlurmJob", "SlurmRun", "is_slurm_job", "rank_in_step"]
+__all__ = ["GPU_VARIABLES", "SlurmJob", "SlurmRun", "is_slurm_job", "rank_in_step", "tasks_in_step"]
 
 GPU_VARIABLES = (
     "CUDA_VISIBLE_DEVICES",
@@ -287,6 +287,15 @@ def _refuse_other_size(variables: SlurmVariables) -> None:
                 hint="Start the program with srun, without --preserve-env.  A batch script that is submitted "
                 "from inside a step inherits that step's variables: `unset ${!SLURM_STEP_@}` drops them.",
             )
+
+
+def tasks_in_step(environ: Mapping[str, str]) -> int:
+    """Number of tasks in the step of this process; 0 outside of a step, and where that cannot be told."""
+    try:
+        job = SlurmJob.from_environ(environ)
+    except SlurmError:
+        return 0
+    return job.ntasks if job.step_id is not None else 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -101,6 +101,32 @@ def test_several_workers_that_would_each_train_alone_are_refused(environ: dict[s
         check_strategy(tf.distribute.get_strategy(), environ)
 
 
+STEP_OF_TWO = {
+    "SLURM_JOB_ID": "7",
+    "SLURM_STEP_ID": "0",
+    "SLURM_PROCID": "1",
+    "SLURM_STEP_NUM_TASKS": "2",
+    "SLURM_STEP_NODELIST": "n[9-10]",
+}
+
+
+@pytest.mark.parametrize(
+    ("environ", "warnings"),
+    [
+        (STEP_OF_TWO, 1),
+        (STEP_OF_TWO | {"SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0", "SLURM_STEP_NODELIST": "n9"}, 0),
+        ({"SLURM_JOB_ID": "7", "SLURM_NTASKS": "2", "SLURM_JOB_NODELIST": "n[9-10]"}, 0),
+        (STEP_OF_TWO | {"SLURM_PROCID": "many"}, 0),
+    ],
+    ids=["two tasks", "one task", "batch script", "unreadable"],
+)
+def test_tasks_of_a_slurm_step_that_train_alone_are_warned(
+    environ: dict[str, str], warnings: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    check_strategy(tf.distribute.get_strategy(), environ)
+    assert caplog.text.count("This Slurm step has 2 tasks, but by the model's strategy") == warnings
+
+
 @pytest.mark.parametrize(
     "environ",
     [

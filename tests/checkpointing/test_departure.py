@@ -127,7 +127,7 @@ def test_two_runs_in_a_row_that_commit_nothing_end_the_requeueing(tmp_path: path
     assert verdicts[1] is not None
     assert (verdicts[1].exit_code, verdicts[1].reason) == (
         1,
-        "not requeued, as 2 runs in a row saved nothing new",
+        "not requeued, as 2 runs in a row saved nothing new; a smaller save_every may help",
     )
     assert slurm.asked().count("requeue 7") == 1
 

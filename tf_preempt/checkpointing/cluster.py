@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 
+from tf_preempt._slurm import tasks_in_step
 from tf_preempt.checkpointing.startup import Cluster
 from tf_preempt.errors import UnsupportedStrategyError
 from tf_preempt.strategies.multi_worker_mirrored import MultiWorkerMirroredStrategy, stock_strategy_suspected
+
+_log = logging.getLogger("tf_preempt")
 
 _USE_OURS = (
     "use tf_preempt.strategies.MultiWorkerMirroredStrategy(resolver) in place of "
@@ -92,10 +96,10 @@ def check_not_alone_of_several(
         cluster: in which this process takes itself to be.
         what: from where that is known.
         value: what was found there.
-        environ: where ``TF_CONFIG`` says how many there are.
+        environ: where ``TF_CONFIG`` says how many there are; of a Slurm step with several tasks is warned.
 
     Raises:
-        UnsupportedStrategyError: there are several, and `cluster` has one.
+        UnsupportedStrategyError: ``TF_CONFIG`` has several, and `cluster` has one.
     """
     workers = _workers_in(environ.get("TF_CONFIG", ""))
     if cluster.workers == 1 and workers > 1:
@@ -104,6 +108,18 @@ def check_not_alone_of_several(
             "would train by itself and write to the same directory.",
             hint="pass tf_preempt.cluster_resolvers.auto() to tf_preempt.strategies."
             "MultiWorkerMirroredStrategy and to the handler, and build the model in the strategy's scope",
+        )
+    tasks = tasks_in_step(environ)
+    if cluster.workers == 1 and tasks > 1 and not workers:
+        # No error: tasks of one step may train different things.
+        _log.warning(
+            "This Slurm step has %d tasks, but by %s (%s) this one trains alone; tasks that share a "
+            "checkpoint directory destroy each other's checkpoints. HINT: give each task a directory of its "
+            "own, or pass tf_preempt.cluster_resolvers.auto() to "
+            "tf_preempt.strategies.MultiWorkerMirroredStrategy and to the handler, and build the model in the strategy's scope.",
+            tasks,
+            what,
+            value,
         )
 
 

@@ -184,7 +184,7 @@ def decide(
         return leave("not requeued, as it was submitted with --no-requeue (or JobRequeue=0 is set); it ends")
     if no_progress >= options.max_no_progress:
         times = f"{no_progress} runs in a row" if no_progress > 1 else "this run"
-        return leave(f"not requeued, as {times} saved nothing new", PERMANENT)
+        return leave(f"not requeued, as {times} saved nothing new; a smaller save_every may help", PERMANENT)
     if options.max_requeues is not None and requeues >= options.max_requeues:
         return leave(f"not requeued, as all {options.max_requeues} requeues are used up", PERMANENT)
     return Verdict(action=Action.REQUEUE, cause=cause, reason="the job is requeued")

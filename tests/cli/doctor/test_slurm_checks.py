@@ -99,6 +99,7 @@ def test_the_time_limit_is_said_in_hours():
         ("R:USR2@30", Status.OK, "SIGUSR2 to the tasks"),
         ("B:TERM@120", Status.WARNING, "comes to the batch script only"),
         ("b:USR1", Status.WARNING, "if srun took its place (exec srun)"),
+        ("USR1@3500", Status.WARNING, "comes up to 3560 s before the end of a time limit of 3600 s"),
         ("HUP@120", Status.WARNING, "is SIGHUP, which nobody waits for"),
         ("999@120", Status.WARNING, "is 999, which nobody waits for"),
         ("@120", Status.WARNING, "is nothing that sbatch takes"),

@@ -27,6 +27,7 @@ __all__ = ["check_slurm"]
 _SIGNAL = re.compile(r"(?:(?P<who>[BR]+):)?(?P<signal>[A-Za-z0-9]+)(?:@(?P<seconds>\d+))?", re.IGNORECASE)
 # sbatch(1): without a time, the signal comes so long before the end.
 _SIGNAL_LEAD_S = 60.0
+_SIGNAL_EARLY_S = 60.0  # Slurm may send it so much earlier
 _MOST_OF_LIMIT = 0.5
 
 
@@ -143,6 +144,12 @@ def _signal(record: JobRecord, script: Mapping[str, str] | None) -> Finding:
     if name not in usual_signals("slurm"):
         problem = f"is {name}, which nobody waits for: it would end the program without a save."
         return _signal_trouble(values, problem, f"TERM@{lead:g}, or TerminationConfig(signals=...)")
+    if record.limit_s is not None and lead + _SIGNAL_EARLY_S > _MOST_OF_LIMIT * record.limit_s:
+        problem = (
+            f"comes up to {lead + _SIGNAL_EARLY_S:g} s before the end of a time limit of "
+            f"{record.limit_s:g} s: each run would train for a small part of it, or end before it."
+        )
+        return _signal_trouble(values, problem, f"{match['signal']}@{max(10, record.limit_s // 10):g}")
     message = f"--signal={text} in the batch script: {name} to the tasks, {lead:g} s or more before the end"
     return Finding(Status.OK, "signal", message, values=values)
 
