@@ -116,8 +116,8 @@ def check_not_alone_of_several(
             "This Slurm step has %d tasks, but by %s (%s) this one trains alone; tasks that share a "
             "checkpoint directory destroy each other's checkpoints. HINT: give each task a directory of its "
             "own, or pass tf_preempt.cluster_resolvers.auto() to "
-            "tf_preempt.strategies.MultiWorkerMirroredStrategy and to the handler, and build the model in the "
-            "strategy's scope.",
+            "tf_preempt.strategies.MultiWorkerMirroredStrategy and to the handler, and build the model in "
+            "the strategy's scope.",
             tasks,
             what,
             value,
