@@ -94,8 +94,8 @@ def test_workers_of_a_killed_launcher_get_sigterm(start_cli, gone_after):
 def test_worker_killed_from_outside_ends_the_cluster_with_a_restart_status(start_cli, gone_after):
     cli = start_cli("launch", "--stop-timeout", "0.3", "--", *python(WAIT))
     with gone_after(cli, 2) as workers:
-        workers[0].kill()
-        assert cli.wait(30).rc == 137
+        workers[0].kill()  # the first to speak, whichever that is; SIGTERM ends the other one
+        assert cli.wait(30).rc in (137, 143)
 
 
 def test_reader_of_the_output_may_go_away(entry, tmp_path):

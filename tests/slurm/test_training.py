@@ -131,6 +131,15 @@ def test_a_job_preempted_while_its_program_starts_is_requeued_by_the_supervisor(
 
 
 @staged
+def test_a_job_preempted_after_its_training_is_requeued_and_comes_to_its_end(stage):
+    job = stage.submit(program="--linger 60")
+    job.wait_until(lambda: len(job.events("finish")) == 2, "the end of the training", 90)
+    stage.preempt()
+    stage.assert_as_if_undisturbed(job, restarts=1)
+    assert job.output.count("preempted: the job is requeued") == 1
+
+
+@staged
 def test_a_preempted_job_without_requeue_saves_ends_and_says_so(stage):
     job = stage.submit(options="-N2 -n2 --no-requeue", program="--pace 0.1")
     job.wait_for_step(5)

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import pathlib
 import time
 
@@ -18,6 +19,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("directory", type=pathlib.Path)
 parser.add_argument("--pace", type=float, default=0.0, help="seconds that a step takes at least")
 parser.add_argument("--save-every", type=int, default=10_000)
+parser.add_argument("--linger", type=float, default=0.0, help="seconds of work after the training, in run 0")
 options = parser.parse_args()
 
 keras.utils.set_random_seed(3)
@@ -48,6 +50,9 @@ with strategy.scope():
 
 protect = tf_preempt.callbacks.PreemptionCheckpoint(options.directory, save_every=options.save_every)
 history = model.fit(dataset, epochs=EPOCHS, verbose=0, callbacks=[Note(), protect])
+
+if "SLURM_RESTART_COUNT" not in os.environ:
+    time.sleep(options.linger)  # an evaluation, an export
 
 if worker == 0:
     weights = [weight.tolist() for weight in model.get_weights()]

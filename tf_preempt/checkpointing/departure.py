@@ -164,6 +164,15 @@ class Departure:
             _log.warning("It cannot be told whether anything was committed: %s", error)
             return True
 
+    def after_training(self) -> None:
+        """Has a preempted job requeued whose training is complete; returns when the process may end."""
+        if self._slurm is None:
+            return
+        if self._cluster.is_chief:
+            self.wait_if_told_to_stay(self._slurm.settle_preemption())
+        else:
+            threading.Event().wait(_LONGEST_SURVIVORS_WAIT_S)  # who ends first may make Slurm end the step
+
     def let_chief_leave_last(self, number: int, *, timeout_s: float = 5.0) -> None:
         """Keeps the chief, in whose process the keys live, until the others have read what they need.
 

@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 import tensorflow as tf
 
 from tf_preempt import errors
+from tf_preempt.checkpointing import aftermath
 from tf_preempt.checkpointing.agreement import Agreement, Decision
 from tf_preempt.checkpointing.asking import Asking
 from tf_preempt.checkpointing.cadence import Cadence
@@ -174,6 +175,7 @@ class TrainingSession:
                 alike, with nothing left behind.
         """
         self._claim = DirectoryClaim(self._committer.directory)
+        aftermath.end()
         try:
             warn_if_ops_may_differ()
             if self._options.opening:
@@ -286,6 +288,7 @@ class TrainingSession:
             self._event("finish", step=self._saved_step)
         finally:
             self.close()
+        aftermath.begin(self._departure)
         if decision is not None and decision.request.kind != "save":
             _log.warning("Training was complete when %s came; it is saved.", decision.request.reason)
 
