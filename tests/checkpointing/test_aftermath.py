@@ -12,7 +12,7 @@ import pytest
 from tests.checkpointing.conftest import CALM, PREEMPTED
 
 PROGRAM = """
-import json, os, signal, sys, time
+import json, os, signal, sys
 from tf_preempt.checkpointing import aftermath
 from tf_preempt.checkpointing.departure import Departure
 from tf_preempt.checkpointing.key_value import LocalStore
@@ -27,8 +27,8 @@ departure = Departure(Platform.SLURM, environ, SlurmOptions(), Cluster(), LocalS
 aftermath.begin(departure)
 {after}
 os.kill(os.getpid(), signal.SIGTERM)
-for _ in range(600):
-    time.sleep(0.05)
+while True:
+    signal.pause()
 """
 
 
