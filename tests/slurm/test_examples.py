@@ -143,7 +143,7 @@ def undisturbed(jobs, tmp_path_factory):
 class Listener(Job):
     """A job that trains nothing, and notes when SIGTERM reaches it."""
 
-    LISTEN = "trap 'date +%s.%N > heard; exit 1' TERM; touch ready; while :; do sleep 0.1; done"
+    LISTEN = "trap 'date +%s.%N > part; mv part heard; exit 1' TERM; touch ready; while :; do sleep 0.1; done"
 
     def __init__(self, slurm, place: Path, line: str, node: str) -> None:
         super().__init__(slurm, place, options=f"-p low -w {node} -n1 --chdir={place}")

@@ -131,6 +131,16 @@ def test_a_job_preempted_while_its_program_starts_is_requeued_by_the_supervisor(
 
 
 @staged
+def test_a_job_preempted_while_it_builds_its_model_is_requeued(stage):
+    job = stage.submit(program="--build 60")
+    for worker in (0, 1):
+        job.wait_until((stage.place / "job" / f"builds-{worker}").exists, "the strategy", 60)
+    stage.preempt()
+    stage.assert_as_if_undisturbed(job, restarts=1)
+    assert job.output.count("preempted: the job is requeued") == 1
+
+
+@staged
 def test_a_job_preempted_after_its_training_is_requeued_and_comes_to_its_end(stage):
     job = stage.submit(program="--linger 60")
     job.wait_until(lambda: len(job.events("finish")) == 2, "the end of the training", 90)

@@ -19,6 +19,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("directory", type=pathlib.Path)
 parser.add_argument("--pace", type=float, default=0.0, help="seconds that a step takes at least")
 parser.add_argument("--save-every", type=int, default=10_000)
+parser.add_argument("--build", type=float, default=0.0, help="seconds until the model is built, in run 0")
 parser.add_argument("--linger", type=float, default=0.0, help="seconds of work after the training, in run 0")
 options = parser.parse_args()
 
@@ -42,6 +43,10 @@ class Note(keras.callbacks.Callback):
             file.write(f"{int(self.model.optimizer.iterations.numpy())}\n")
         time.sleep(options.pace)  # the work of a larger model
 
+
+if "SLURM_RESTART_COUNT" not in os.environ and options.build:
+    (options.directory.parent / f"builds-{worker}").touch()
+    time.sleep(options.build)
 
 with strategy.scope():
     layers = [keras.layers.Dense(8, "tanh"), keras.layers.Dropout(0.2), keras.layers.Dense(1)]

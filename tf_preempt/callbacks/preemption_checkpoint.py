@@ -29,6 +29,7 @@ from tf_preempt.checkpointing.directory import directory_news, resolve_directory
 from tf_preempt.checkpointing.session import SessionOptions, TrainingSession
 from tf_preempt.errors import ConfigError, DirectoryInUseError
 from tf_preempt.strategies.input import expect_checkpoints
+from tf_preempt.termination import standby
 from tf_preempt.termination.config import TerminationConfig
 
 _log = logging.getLogger("tf_preempt")
@@ -101,6 +102,10 @@ class PreemptionCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # K
         self._opening = directory_news(directory, environ)
         self._environ = environ
         self._fit: ProtectedFit | None = None
+        if raises_on_preemption(on_preemption):
+            standby.end()
+        else:
+            standby.begin_before_training(environ, self._config.slurm)
 
     def set_model(self, model: Any) -> None:
         """Takes the model that is to be trained.

@@ -20,7 +20,6 @@ from typing import Any, NoReturn
 import tensorflow as tf
 
 from tf_preempt import errors
-from tf_preempt.checkpointing import aftermath
 from tf_preempt.checkpointing.agreement import Agreement, Decision
 from tf_preempt.checkpointing.asking import Asking
 from tf_preempt.checkpointing.cadence import Cadence
@@ -40,6 +39,7 @@ from tf_preempt.checkpointing.saving import Saver, Snapshot
 from tf_preempt.checkpointing.startup import Cluster, Plan, begin_together
 from tf_preempt.goodput.events import EventLog
 from tf_preempt.goodput.status_file import Status, StatusFile
+from tf_preempt.termination import standby
 from tf_preempt.termination.auto import detect_platform, make_watchers
 from tf_preempt.termination.config import TerminationConfig
 from tf_preempt.termination.exit_codes import PERMANENT
@@ -175,7 +175,6 @@ class TrainingSession:
                 alike, with nothing left behind.
         """
         self._claim = DirectoryClaim(self._committer.directory)
-        aftermath.end()
         try:
             warn_if_ops_may_differ()
             if self._options.opening:
@@ -219,6 +218,7 @@ class TrainingSession:
         )
         self._monitor = TerminationMonitor(watchers, self._on_notice)
         self._monitor.start()
+        standby.end()
         atexit.register(self._tell_of_last_error)
         self._event("start", workers=self._cluster.workers, platform=str(self._platform), pid=os.getpid())
 
@@ -288,7 +288,8 @@ class TrainingSession:
             self._event("finish", step=self._saved_step)
         finally:
             self.close()
-        aftermath.begin(self._departure)
+        if self._departure.is_needed:
+            standby.begin(self._departure.after_training)
         if decision is not None and decision.request.kind != "save":
             _log.warning("Training was complete when %s came; it is saved.", decision.request.reason)
 
@@ -503,6 +504,7 @@ class TrainingSession:
 
     def _leave_without(self, error: Exception) -> NoReturn:
         """Leaves because another worker is lost."""
+        standby.end()
         reason = gist(error)
         self._event("peer_lost", reason=reason)
         told = self._error_of_another_worker()

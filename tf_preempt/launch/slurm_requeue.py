@@ -9,11 +9,10 @@ from __future__ import annotations
 import signal
 from collections.abc import Mapping
 
-from tf_preempt._slurm import SlurmRun, is_slurm_job, rank_in_step
-from tf_preempt._slurm_control import SlurmControl
+from tf_preempt._slurm import is_slurm_job, rank_in_step
 from tf_preempt.errors import SlurmError
 from tf_preempt.termination.exit_codes import Outcome, classify, shell_status
-from tf_preempt.termination.slurm import SlurmExit, Verdict
+from tf_preempt.termination.slurm import Verdict, settle_preemption
 from tf_preempt.termination.slurm_options import SlurmOptions
 
 __all__ = ["settle_for_program"]
@@ -37,8 +36,6 @@ def settle_for_program(environ: Mapping[str, str], returncode: int, signum: int)
     if classify(shell_status(returncode)) is not Outcome.RESTART:
         return None
     try:
-        run = SlurmRun.from_environ(environ)
+        return settle_preemption(environ, SlurmOptions())
     except SlurmError:
         return None  # nothing says which job it is
-    settler = SlurmExit(run, SlurmControl(environ), SlurmOptions(), None, is_supervised=True)
-    return settler.settle_preemption()

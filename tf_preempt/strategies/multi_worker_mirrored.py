@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import weakref
 from typing import Any
 
@@ -11,6 +12,7 @@ from tf_preempt import errors
 from tf_preempt.strategies import _tf_internals
 from tf_preempt.strategies.auto import worker_count
 from tf_preempt.strategies.base import StrategyMixin
+from tf_preempt.termination import standby
 
 _ours: weakref.WeakSet[MultiWorkerMirroredStrategy] = weakref.WeakSet()
 
@@ -51,6 +53,7 @@ class MultiWorkerMirroredStrategy(
 
     Environment:
         TF_CONFIG: read if no resolver is given.
+        SLURM_JOB_ID and more: in a preempted Slurm job that does not train yet, SIGTERM has the job requeued.
     """
 
     def __init__(
@@ -75,6 +78,7 @@ class MultiWorkerMirroredStrategy(
                 ) from error
             raise
         _ours.add(self)
+        standby.begin_before_training(os.environ)  # TensorFlow has taken SIGTERM in joining the cluster
 
 
 def _too_late(when: str) -> errors.ConfigError:

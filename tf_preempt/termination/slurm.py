@@ -32,7 +32,7 @@ import dataclasses
 import enum
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from tf_preempt._slurm import SlurmRun
 from tf_preempt._slurm_control import JobRecord, SlurmControl
@@ -41,7 +41,16 @@ from tf_preempt.termination.exit_codes import CANCELLED, PERMANENT, RESTART_LOCA
 from tf_preempt.termination.requeue_record import History, RequeueRecord
 from tf_preempt.termination.slurm_options import SlurmOptions
 
-__all__ = ["TIME_LIMIT_SOURCE", "Action", "Cause", "SlurmExit", "Verdict", "cause_of", "decide"]
+__all__ = [
+    "TIME_LIMIT_SOURCE",
+    "Action",
+    "Cause",
+    "SlurmExit",
+    "Verdict",
+    "cause_of",
+    "decide",
+    "settle_preemption",
+]
 
 _log = logging.getLogger("tf_preempt")
 
@@ -324,3 +333,17 @@ class SlurmExit:
                 verdict, action=Action.LEAVE, cause=again, reason="nothing is left to do"
             )
         return after_refusal(verdict, str(refusal))
+
+
+def settle_preemption(environ: Mapping[str, str], options: SlurmOptions) -> Verdict | None:
+    """Has a preempted job requeued whose program does not train; `SlurmExit.settle_preemption` says how.
+
+    Args:
+        environ: the environment variables of one of the job's tasks.
+        options: what the user wants.
+
+    Raises:
+        SlurmError: nothing says which job it is.
+    """
+    run = SlurmRun.from_environ(environ)
+    return SlurmExit(run, SlurmControl(environ), options, None, is_supervised=True).settle_preemption()

@@ -1,0 +1,115 @@
+"""What SIGTERM does before and after a training; `scontrol` is a small program of the test."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import signal
+from typing import Any
+
+import pytest
+
+from tests.checkpointing.conftest import CALM, PREEMPTED
+
+AFTER = """
+from tf_preempt.checkpointing.departure import Departure
+from tf_preempt.checkpointing.key_value import LocalStore
+from tf_preempt.checkpointing.startup import Cluster
+from tf_preempt.termination.auto import Platform
+from tf_preempt.termination.slurm_options import SlurmOptions
+departure = Departure(Platform.SLURM, environ, SlurmOptions(), Cluster(), LocalStore(), prefix="t",
+                      directory=directory, program_goes_on=False)
+standby.begin(departure.after_training)
+"""
+STRATEGY = """
+os.environ.update(environ)
+import tf_preempt
+tf_preempt.strategies.MultiWorkerMirroredStrategy()
+"""
+CALLBACK = """
+import tf_preempt
+tf_preempt.callbacks.PreemptionCheckpoint(directory, environ=environ{arguments})
+"""
+PROGRAM = """
+import json, os, signal, sys
+from tf_preempt.termination import standby
+environ, directory = json.loads({environ!r}), {directory!r}
+{steps}
+os.kill(os.getpid(), signal.SIGTERM)
+while True:
+    signal.pause()
+"""
+
+
+@pytest.fixture
+def run_until_sigterm(run_script: Any, tmp_path: pathlib.Path) -> Any:
+    def run(environ: dict[str, str], *steps: str) -> int:
+        source = PROGRAM.format(
+            environ=json.dumps(environ), directory=str(tmp_path), steps="\n".join(steps).format(arguments="")
+        )
+        return int(run_script(source).rc)
+
+    return run
+
+
+WAYS = pytest.mark.parametrize(
+    "begin",
+    [AFTER, STRATEGY, CALLBACK],
+    ids=["after a training", "strategy made, no training yet", "callback made, no training yet"],
+)
+
+
+@WAYS
+def test_a_preempted_job_is_requeued_before_sigterm_ends_the_program(
+    run_until_sigterm: Any, slurm: Any, begin: str
+) -> None:
+    assert run_until_sigterm(slurm(PREEMPTED), begin) == -signal.SIGTERM
+    assert slurm.asked() == ["show job -o 7", "requeue 7"]
+
+
+@WAYS
+def test_another_sigterm_ends_the_program_and_nothing_more(
+    run_until_sigterm: Any, slurm: Any, begin: str
+) -> None:
+    assert run_until_sigterm(slurm(CALM), begin) == -signal.SIGTERM
+    assert slurm.asked() == ["show job -o 7"]
+
+
+@pytest.mark.parametrize(
+    "variables", [{"SLURM_PROCID": "1"}, {"SLURM_JOB_ID": ""}], ids=["other task", "no job"]
+)
+def test_before_a_training_the_first_task_of_a_job_acts_alone(
+    run_until_sigterm: Any, slurm: Any, variables: dict[str, str]
+) -> None:
+    assert run_until_sigterm({**slurm(PREEMPTED), **variables}, CALLBACK) == -signal.SIGTERM
+    assert slurm.asked() == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ", on_preemption='raise'",
+        ", termination_config=tf_preempt.TerminationConfig("
+        "slurm=tf_preempt.termination.SlurmOptions(requeue='never'))",
+    ],
+    ids=["the program goes on", "never requeue"],
+)
+def test_a_program_that_sees_to_its_job_itself_is_left_alone(
+    run_until_sigterm: Any, slurm: Any, arguments: str
+) -> None:
+    begin = CALLBACK.replace("{arguments}", arguments)
+    assert run_until_sigterm(slurm(PREEMPTED), STRATEGY, begin) == -signal.SIGTERM
+    assert slurm.asked() == []
+
+
+def test_when_the_next_training_has_begun_the_signal_is_not_ours(run_until_sigterm: Any, slurm: Any) -> None:
+    assert run_until_sigterm(slurm(PREEMPTED), AFTER, "standby.end()") == -signal.SIGTERM
+    assert slurm.asked() == []
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_handler_of_the_program_is_left_alone(run_until_sigterm: Any, slurm: Any, when: str) -> None:
+    handler = "signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))"
+    steps = [handler, AFTER] if when == "before" else [AFTER, handler]
+    assert run_until_sigterm(slurm(PREEMPTED), *steps) == 5
+    assert slurm.asked() == []
