@@ -39,6 +39,7 @@ from tf_preempt.checkpointing.saving import Saver, Snapshot
 from tf_preempt.checkpointing.startup import Cluster, Plan, begin_together
 from tf_preempt.goodput.events import EventLog
 from tf_preempt.goodput.status_file import Status, StatusFile
+from tf_preempt.goodput.step_file import StepFile
 from tf_preempt.termination import standby
 from tf_preempt.termination.auto import detect_platform, make_watchers
 from tf_preempt.termination.config import TerminationConfig
@@ -145,6 +146,7 @@ class TrainingSession:
         self._claim: DirectoryClaim | None = None
         self._status_file = StatusFile.from_environ(options.environ) if cluster.is_chief else None
         self._status = Status(incarnation=0)
+        self._step_file = StepFile.from_environ(options.environ, worker=cluster.worker, fit=options.fit)
         self._number = 0
         self._saved_step = 0
         # A training may run where an error is just being handled, which is not its own.
@@ -312,6 +314,8 @@ class TrainingSession:
             self._commits.close(commit_wait_s)
         if self._events is not None:
             self._events.close()
+        if self._step_file is not None:
+            self._step_file.close()
         if self._claim is not None:
             self._claim.release()
 
@@ -338,6 +342,8 @@ class TrainingSession:
             Preempted: after the save on a notice, if asked for in place of `SystemExit`.
             SystemExit: likewise, with the platform's restart code; also when another worker was lost.
         """
+        if self._step_file is not None:
+            self._step_file.write(step)
         with self.guard():
             decision = self._agreement.boundary()
             if decision is None and self._commits is not None:

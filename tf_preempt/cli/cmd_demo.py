@@ -23,7 +23,7 @@ from tf_preempt.termination.exit_codes import PERMANENT, shell_status
 
 if TYPE_CHECKING:
     from tf_preempt.cli.demo.report import Report
-    from tf_preempt.cli.demo.story import Story
+    from tf_preempt.testing.story import Story
 
 HELP = """\
 Trains a small network on handwritten digits twice, with workers on this machine: once undisturbed, and once
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
         SystemExit: SIGTERM or SIGHUP came.
     """
     from tf_preempt.cli.demo.data import check_extras
-    from tf_preempt.cli.demo.story import Story
+    from tf_preempt.testing.story import Story
 
     check_extras()
     seed = random.randrange(1000) if args.seed is None else args.seed

@@ -11,8 +11,8 @@ from tf_preempt.cli.demo.director import Director
 from tf_preempt.cli.demo.interruptions import Interruption
 from tf_preempt.cli.demo.progress import TRAIN, Position
 from tf_preempt.cli.demo.settings import DemoSettings
-from tf_preempt.cli.demo.story import Story
 from tf_preempt.errors import LaunchError
+from tf_preempt.testing.story import Story
 
 # Stands in for this Python: a program that sees the whole command and does what the test wants.
 PROGRAM = """#!{python}

@@ -5,9 +5,9 @@ import pytest
 
 from tf_preempt.cli.demo.interruptions import Interruption
 from tf_preempt.cli.demo.progress import TRAIN, VALIDATE, Position, Record
-from tf_preempt.cli.demo.story import Story
-from tf_preempt.cli.demo.watch import LogFollower, Watch
+from tf_preempt.cli.demo.watch import Watch
 from tf_preempt.errors import LaunchError
+from tf_preempt.testing.story import Story
 
 PLAN = (
     Interruption(signal=signal.SIGTERM, worker=1, position=Position(0, TRAIN, 3)),
@@ -139,14 +139,3 @@ def test_records_and_incarnations_are_kept(stage):
     stage.run(0, 0, 1)
     assert [record.position.step for record in stage.watch.records] == [0, 1]
     assert stage.watch.incarnations == {0: 0, 1: 0}
-
-
-def test_log_is_followed_line_by_line(tmp_path):
-    path = tmp_path / "log"
-    path.write_bytes(b"one\ntw")
-    follower = LogFollower(str(path))
-    assert follower.poll() == ["one"]
-    assert follower.poll() == []
-    with path.open("ab") as file:
-        file.write(b"o\n\xff\n")
-    assert follower.poll() == ["two", "\ufffd"]

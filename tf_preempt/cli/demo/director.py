@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,20 +13,22 @@ from tf_preempt.cli.demo.interruptions import Interruption
 from tf_preempt.cli.demo.progress import DIRECTORY_VARIABLE, ProgressFollower, Record
 from tf_preempt.cli.demo.result import Arrays, read_result
 from tf_preempt.cli.demo.settings import DemoSettings
-from tf_preempt.cli.demo.story import Story
-from tf_preempt.cli.demo.watch import LogFollower, Sent, Watch
+from tf_preempt.cli.demo.watch import Sent, Watch
 from tf_preempt.errors import LaunchError
 from tf_preempt.goodput.events import EventFollower
 from tf_preempt.goodput.status_file import STATUS_FILE_VARIABLE
-from tf_preempt.launch.process_tree import ProcessTree
-from tf_preempt.termination.exit_codes import describe
+from tf_preempt.testing.story import Story
+from tf_preempt.testing.watched_program import (
+    LogFollower,
+    WatchedProgram,
+    environment_of_its_own,
+    supervised,
+)
 
 __all__ = ["Director", "Training"]
 
 # Signals have to hit validations of a fifth of a second.
 _POLL_S = 0.003
-_LAST_LINES = 30
-_OF_OTHERS = ("TF_CONFIG", "TF_PREEMPT_DIR", "TF_PREEMPT_DIR_OVERRIDE")
 # For the children only.  The demo is about signals, not about speed: one GPU cannot be shared by workers.
 _QUIET = {
     "TF_CPP_MIN_LOG_LEVEL": "2",
@@ -88,8 +89,7 @@ class Director:
         self._story = story
         # TensorFlow leaves temporary files behind where it is killed; here they go with the rest.
         self._temporary_dir = os.path.join(directory, "tmp")
-        kept = {name: value for name, value in environ.items() if name not in _OF_OTHERS}
-        self._environ = {**kept, **_QUIET, "TMPDIR": self._temporary_dir}
+        self._environ = environment_of_its_own(environ, **_QUIET, TMPDIR=self._temporary_dir)
         self._stall_timeout_s = stall_timeout_s
         self._clock = clock
         self._sleep = sleep
@@ -103,9 +103,9 @@ class Director:
             OSError: the directory cannot be written to.
         """
         command = [sys.executable, "-m", "tf_preempt.cli.demo.data", self._data_dir]
-        with self._running("data", command, self._environ) as alive:
+        with self._running("data", command, self._environ) as program:
             end = self._clock() + self._stall_timeout_s
-            while alive() and self._clock() < end:
+            while program.is_alive() and self._clock() < end:
                 self._sleep(_POLL_S)
 
     def train(self, name: str, plan: Sequence[Interruption] = ()) -> Training:
@@ -130,18 +130,18 @@ class Director:
             DIRECTORY_VARIABLE: progress_dir,
             STATUS_FILE_VARIABLE: os.path.join(folder, "status.json"),
         }
-        watch = Watch(
-            plan=plan,
-            progress=ProgressFollower(progress_dir),
-            events=EventFollower(checkpoints),
-            log=LogFollower(_log_path(folder, "supervisor")),
-            story=self._story,
-            clock=self._clock,
-            kill=self._kill,
-        )
         command = self._command(checkpoints=checkpoints, result=result)
-        with self._running(name, command, environ, folder) as alive:
-            self._follow(watch, alive)
+        with self._running(name, command, environ, folder) as program:
+            watch = Watch(
+                plan=plan,
+                progress=ProgressFollower(progress_dir),
+                events=EventFollower(checkpoints),
+                log=LogFollower(program.errors_path),
+                story=self._story,
+                clock=self._clock,
+                kill=self._kill,
+            )
+            self._follow(watch, program.is_alive)
         watch.look(may_interrupt=False)
         if watch.left:
             number = len(plan) - watch.left + 1
@@ -158,8 +158,6 @@ class Director:
 
     def _command(self, *, checkpoints: str, result: str) -> list[str]:
         settings = self._settings
-        run = ["run", "--max-restarts", "10", "--backoff-initial", "0.1", "--stop-timeout", "60"]
-        launch = ["launch", "--workers", str(settings.workers), "--stop-timeout", "30"]
         options = {
             "data": self._data_dir,
             "checkpoints": checkpoints,
@@ -169,8 +167,9 @@ class Director:
             "save-every": settings.save_every,
         }
         train = ["-m", "tf_preempt.cli.demo.train", *(f"--{key}={value}" for key, value in options.items())]
-        python, package = sys.executable, ["-m", "tf_preempt"]
-        return [python, *package, *run, "--", python, *package, *launch, "--", python, *train]
+        return supervised(
+            [sys.executable, *train], workers=settings.workers, max_restarts=10, python=sys.executable
+        )
 
     def _follow(self, watch: Watch, alive: Callable[[], bool]) -> None:
         stalled_at = self._clock() + self._stall_timeout_s
@@ -184,36 +183,17 @@ class Director:
     @contextmanager
     def _running(
         self, name: str, command: Sequence[str], environ: Mapping[str, str], folder: str | None = None
-    ) -> Iterator[Callable[[], bool]]:
+    ) -> Iterator[WatchedProgram]:
         """Runs a program while the block watches it; nothing of it is left behind the block.
 
         Raises:
             LaunchError: it failed, or lives still at the end of the block.
         """
         os.makedirs(self._temporary_dir, exist_ok=True)
-        logs = [_log_path(folder or self._directory, log) for log in ("workers", "supervisor")]
-        with open(logs[0], "wb") as output, open(logs[1], "wb") as errors:
-            tree = ProcessTree(command, environ=environ, stdout=output, stderr=errors)
-        waiter = threading.Thread(target=tree.wait, name=f"tf_preempt demo {name}", daemon=True)
-        waiter.start()
-        try:
-            yield waiter.is_alive
-            stalled = waiter.is_alive()
-        finally:
-            tree.kill()
-            waiter.join()
-        if stalled or tree.returncode:
-            ended = (
-                f"did nothing for {self._stall_timeout_s:g} s" if stalled else describe(tree.returncode or 0)
-            )
-            raise LaunchError("\n".join([f"{name}: {ended}.  Its last lines:", *map(_last_lines, logs)]))
-
-
-def _log_path(folder: str, name: str) -> str:
-    return os.path.join(folder, f"{name}.log")
-
-
-def _last_lines(path: str) -> str:
-    with open(path, encoding="utf-8", errors="replace") as file:
-        lines = file.read().splitlines()[-_LAST_LINES:]
-    return "\n".join([f"--- {path}", *lines])
+        program = WatchedProgram(command, name=name, folder=folder or self._directory, environ=environ)
+        with program:
+            yield program
+            stalled = program.is_alive()
+        if stalled or program.describe_failure():
+            ended = f"did nothing for {self._stall_timeout_s:g} s" if stalled else program.describe_failure()
+            raise LaunchError(f"{name}: {ended}.  Its last lines:\n{program.last_lines()}")

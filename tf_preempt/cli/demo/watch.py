@@ -10,10 +10,10 @@ from typing import Any, Protocol
 
 from tf_preempt.cli.demo.interruptions import Interruption, is_due
 from tf_preempt.cli.demo.progress import Position, Record
-from tf_preempt.cli.demo.story import Story, describe_event, describe_log_line
 from tf_preempt.errors import LaunchError
+from tf_preempt.testing.story import Story, describe_event, describe_log_line
 
-__all__ = ["LogFollower", "Sent", "Watch"]
+__all__ = ["Sent", "Watch"]
 
 
 class _Follower(Protocol):
@@ -154,27 +154,3 @@ class Watch:
                 hint="is the disk full?",
             )
         return self.incarnations[record.pid]
-
-
-class LogFollower:
-    """Gives the lines of a file as they become complete.
-
-    Args:
-        path: the file; exists.
-    """
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._offset = 0
-
-    def poll(self) -> list[str]:
-        """The lines that have become complete since the last call.
-
-        Raises:
-            OSError: the file cannot be read.
-        """
-        with open(self._path, "rb") as file:
-            file.seek(self._offset)
-            whole, newline, _ = file.read().rpartition(b"\n")
-        self._offset += len(whole) + len(newline)
-        return whole.decode(errors="replace").splitlines()

@@ -2,7 +2,7 @@ import io
 
 import pytest
 
-from tf_preempt.cli.demo.story import Story, describe_event, describe_log_line
+from tf_preempt.testing.story import Story, describe_event, describe_log_line
 
 
 class Terminal(io.StringIO):

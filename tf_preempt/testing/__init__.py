@@ -1,0 +1,1 @@
+"""What those who test their training programs need."""
