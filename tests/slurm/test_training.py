@@ -7,6 +7,7 @@ that the tests that are `staged` run beside each other in threads, each on two n
 import dataclasses
 import os
 import queue
+import shutil
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -117,6 +118,21 @@ def test_a_preempted_job_that_cannot_reach_slurm_stays_until_slurm_requeues_it(s
     stage.preempt()
     stage.assert_as_if_undisturbed(job, restarts=1)
     assert job.output.count("so the program waits for Slurm to do it") == 1
+
+
+@pytest.mark.exhaustive
+@staged
+def test_a_preempted_job_that_has_squeue_alone_knows_why_and_stays(stage):
+    programs = stage.place / "bin"
+    programs.mkdir()
+    (programs / "squeue").symlink_to(shutil.which("squeue"))
+    (programs / "scontrol").write_text("#!/bin/sh\necho not allowed here >&2; exit 1\n", encoding="utf-8")
+    (programs / "scontrol").chmod(0o755)
+    job = stage.submit(program="--pace 0.1", environ=f"env PATH={programs}")
+    job.wait_for_step(10)
+    stage.preempt()
+    stage.assert_as_if_undisturbed(job, restarts=1)
+    assert job.output.count("preempted: the job could not be requeued from here") == 1
 
 
 @staged
