@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_preempt.checkpointing.generators import Generators
 from tf_preempt.checkpointing.replica_parts import is_accumulator
 from tf_preempt.errors import CheckpointMismatchError
 from tf_preempt.strategies import _tf_internals
@@ -35,6 +36,11 @@ def make_checkpoint(model: Any) -> Any:
     reachable = {id(node) for node in tf.train.TrackableView(plain).descendants()}
     more = [variable for variable in saved_variables(model) if id(variable) not in reachable]
     return tf.train.Checkpoint(model=model, more=more)
+
+
+def generators(model: Any) -> Generators:
+    """The random generators that `make_checkpoint` does not reach, the process's among them."""
+    return Generators(tf.train.Checkpoint(model=model), known=saved_variables(model))
 
 
 def metric_parts(model: Any) -> dict[str, Any]:

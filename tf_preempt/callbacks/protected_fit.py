@@ -56,6 +56,7 @@ class ProtectedFit:
         self._model = model
         self._session = session
         self._states = states
+        self._generators = model_state.generators(model)
         self._epoch_iterator = epoch_iterator
         self._thread = threading.current_thread()
         self._epochs = epochs
@@ -245,8 +246,10 @@ class ProtectedFit:
         checksums = part.values.get("replica_checksums", {})
         replica_parts.restore(self._replica_parts(), part.tensors, checksums)
         self._restore_history(resume)
-        self._states.restore(resume.callbacks, self._restored_part.tensors)
-        set_random_state(self._restored_part.values["random"])
+        self._states.restore(resume.callbacks, part.tensors)
+        with self._model.distribute_strategy.scope():
+            self._generators.restore(part.tensors)
+        set_random_state(part.values["random"])
 
     def _replica_parts(self) -> list[replica_parts.ReplicaPart]:
         return replica_parts.replica_parts(model_state.written_by_replicas(self._model))
@@ -321,6 +324,7 @@ class ProtectedFit:
         part = WorkerPart(
             tensors=model_state.metric_parts(self._model)
             | replica_tensors
+            | self._generators.take()
             | train_tensors
             | validate_tensors
             | state_tensors,

@@ -21,6 +21,7 @@ from tf_preempt.checkpointing.cadence import Cadence, SaveEvery
 from tf_preempt.checkpointing.cluster import check_not_alone_of_several, cluster_of_resolver
 from tf_preempt.checkpointing.committer import Committer
 from tf_preempt.checkpointing.directory import directory_news, resolve_directory
+from tf_preempt.checkpointing.generators import Generators
 from tf_preempt.checkpointing.iterator_state import set_position, take_position
 from tf_preempt.checkpointing.random_state import set_random_state, take_random_state
 from tf_preempt.checkpointing.saving import Snapshot
@@ -123,12 +124,12 @@ class PreemptionCheckpointHandler:
         self._tracked: dict[str, Any] = {}
         self._restored = WorkerPart()
         self._sync_on_read = _sync_on_read_parts(checkpoint)
+        untracked = replica_parts.untracked_variables(checkpoint)
         self._replica_parts = [
             *replica_parts.replica_parts(_written_by_replicas(checkpoint)),
-            *replica_parts.replica_parts(
-                replica_parts.untracked_variables(checkpoint), kept_nowhere_else=True
-            ),
+            *replica_parts.replica_parts(untracked, kept_nowhere_else=True),
         ]
+        self._generators = Generators(checkpoint, known=untracked)
         self._session = TrainingSession(
             checkpoint,
             committer,
@@ -160,6 +161,7 @@ class PreemptionCheckpointHandler:
             variable.assign(part.tensors[name])
         replica_parts.check(self._replica_parts, part.tensors)
         replica_parts.restore(self._replica_parts, part.tensors, part.values.get("replica_checksums", {}))
+        self._generators.restore(part.tensors)
         set_random_state(part.values["random"])
 
     # ------------------------------------------------------------------------------------ the loop
@@ -320,7 +322,7 @@ class PreemptionCheckpointHandler:
         # TensorFlow saves the sum of such a variable and restores an equal share to each replica.
         tensors = {name: variable.read_value() for name, variable in self._sync_on_read.items()}
         replica_tensors, checksums = replica_parts.take(self._replica_parts)
-        tensors |= replica_tensors
+        tensors |= replica_tensors | self._generators.take()
         for key, iterator in self._tracked.items():
             tensors |= take_position(iterator, f"iterator/{key}") or {}
         return Snapshot(

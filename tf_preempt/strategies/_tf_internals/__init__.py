@@ -13,6 +13,7 @@ Private names used:
   collectives, which are given other instance keys.
 * ``tf.function``: with which options one was made.  AutoGraph: the mark of errors that it leaves as they are.
 * ``tensorflow.python.framework.config``: whether op determinism is on; the public module can only turn it on.
+* Random numbers: TensorFlow's global generator and the seeds of its eager ops, Keras's global seed generator.
 * ``tf.data``: an iterator's resource; a data set's variant, inputs, functions, arrays, file names and seeds,
   and the class of data sets with one input.
 * Keras 3: ``Variable._value``, the ``tf.Variable`` behind a Keras variable; the name of the method in which
@@ -67,6 +68,12 @@ from tf_preempt.strategies._tf_internals.functions import (
     random_ops_of,
     rewrapped_tf_function,
 )
+from tf_preempt.strategies._tf_internals.generators import (
+    create_tensorflow_global_generator,
+    eager_seeds,
+    keras_global_generator,
+    tensorflow_global_generator,
+)
 from tf_preempt.strategies._tf_internals.iterators import (
     deserialize_iterator,
     owned_iterators,
@@ -112,6 +119,10 @@ __all__ = [
     "is_tf_function",
     "random_ops_of",
     "rewrapped_tf_function",
+    "create_tensorflow_global_generator",
+    "eager_seeds",
+    "keras_global_generator",
+    "tensorflow_global_generator",
     "deserialize_iterator",
     "owned_iterators",
     "serialize_iterator",
