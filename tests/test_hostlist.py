@@ -56,6 +56,11 @@ def test_refuses_what_scontrol_answers_with_nonsense(text):
         ("ok,n[1-3]x", 9, "x"),
         ("ok,n[1-3", 4, "[1-3"),
         ("a,n]1[", 3, "]1["),
+        ("a[5]n[0-1],b[07]x", 16, "x"),
+        ("a[5]n[0-1],b[07]x[2-x]", 18, "2-x]"),
+        ("a[0-1]n[2,3]y", 12, "y"),
+        ("a[5][", 4, "["),
+        ("a[0-1],,b[]", 10, "]"),
         ("n[0-65536]", 2, "0-65536]"),
         ("n[1-9999999999999999999]", 2, "1-9999999999"),
     ],
@@ -74,6 +79,9 @@ def test_says_where_a_host_list_is_wrong(text, position, found):
         ("host1\n", ["host1"]),
         ("a\tb", ["a", "b"]),
         ("a[1-2] ,b", ["a1", "a2", "b"]),
+        ("\t,a[05]b[1-2],c", ["a05b1", "a05b2", "c"]),
+        ("a[1-2][7]", ["a17", "a27"]),
+        ("a[7]b[1-2]c[8]d[3,4]", ["a7b1c8d3", "a7b1c8d4", "a7b2c8d3", "a7b2c8d4"]),
         ("a[1-2]b[01,1]c[3]", ["a1b01c3", "a2b01c3", "a1b1c3", "a2b1c3"]),
     ],
 )
@@ -91,21 +99,32 @@ def test_a_text_that_stands_for_too_many_hosts_is_refused_at_once():
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["node[00000-65535]", ",".join(f"node{number:05d}" for number in range(65_536))],
-    ids=["range", "names"],
+    ("text", "first", "last"),
+    [
+        ("node[00000-65535]", "node00000", "node65535"),
+        (",".join(f"node{number:05d}" for number in range(65_536)), "node00000", "node65535"),
+        (",".join(f"a{number}n[0-1]" for number in range(32_768)), "a0n0", "a32767n1"),
+        (",".join(f"a[{number}]n[0-1]" for number in range(32_768)), "a0n0", "a32767n1"),
+        (",".join(f"a{number}n[5]" for number in range(65_536)), "a0n5", "a65535n5"),
+        ("n[" + ",".join(f"{number}" for number in range(1, 131_073, 2)) + "]", "n1", "n131071"),
+    ],
+    ids=["range", "names", "pairs", "two-brackets", "single-numbers", "numbers"],
 )
-def test_65536_hosts_are_quick(text):
+def test_65536_hosts_are_quick(text, first, last):
     durations_s = []
     for _ in range(5):
         begun = time.process_time()
         hosts = expand_hostlist(text)
         durations_s.append(time.process_time() - begun)
-    assert (len(hosts), hosts[0], hosts[-1]) == (65_536, "node00000", "node65535")
+    assert (len(hosts), hosts[0], hosts[-1]) == (65_536, first, last)
     assert min(durations_s) < 0.05
 
 
 def test_too_many_names_are_refused():
+    with pytest.raises(
+        SlurmError, match=r"at position 2097152 \('a\[0-1\]'\): expected at most 1048576 hosts"
+    ):
+        expand_hostlist("n," * (1 << 20) + "a[0-1]")
     with pytest.raises(SlurmError, match="at most 1048576 hosts"):
         expand_hostlist("n," * (1 << 20) + "n")
 

@@ -10,9 +10,8 @@ References:
 
 from __future__ import annotations
 
-import itertools
-import math
 import re
+from collections.abc import Iterable
 
 from tf_preempt.errors import SlurmError
 
@@ -29,10 +28,14 @@ _CURES = {
     _HOSTS: "`scontrol show hostnames LIST` shows how Slurm itself reads a host list.",
     _COUNTS: "Slurm writes 3,1(x2) for three tasks on the first node and one on each of the next two.",
 }
-_SEPARATORS = re.compile(r"[,\s]+")
-_LITERAL = re.compile(r"[^\[\],\s]+")
-_BRACKET = re.compile(r"\[([^\[\]]*)\]")
+# A piece of a list: a literal; behind it a bracket, with one number or with anything else; what ends the
+# name.  Each may be missing; where all are, a bracket has no partner.  One call takes a whole list apart,
+# because what is done for each of 65,536 names adds up.
+_PIECES = re.compile(r"([^\[\],\s]*)(?:\[([0-9]{1,18})\]|(\[[^\[\]]*\]))?([,\s]*)")
+_Piece = tuple[str, str, str, str]
 _RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
+_AFTER_BRACKET = "nothing after the last bracket of a name"
+_FEWER_HOSTS = f"at most {MAX_HOSTS} hosts"
 _COUNT = re.compile(r"([0-9]{1,9})(?:\(x([0-9]{1,9})\))?")
 
 
@@ -56,19 +59,13 @@ def expand_hostlist(text: str) -> list[str]:
     """
     if "[" not in text and "]" not in text:
         return _plain_names(text)  # ten times as fast, for lists that nobody compressed
-    hosts: list[str] = []
-    position = 0
-    while position < len(text):
-        if separator := _SEPARATORS.match(text, position):
-            position = separator.end()
-            continue
-        pieces, position = _parse_name(text, position)
-        if len(hosts) + math.prod(len(alternatives) for alternatives in pieces) > MAX_HOSTS:
-            raise _malformed(text, position, f"at most {MAX_HOSTS} hosts")
-        hosts.extend(_combine(pieces))
-    if not hosts:
-        raise _malformed(text, 0, "at least one host name")
-    return hosts
+    # The comma ends the last name.  What matches at the very end is empty, and no piece.
+    pieces = _PIECES.findall(f"{text},")[:-1]
+    try:
+        return _join(pieces)
+    except _FaultError as fault:
+        position = _start(pieces, fault.index) + fault.offset
+        raise _malformed(text, position, fault.expected) from None
 
 
 def _plain_names(text: str) -> list[str]:
@@ -76,70 +73,96 @@ def _plain_names(text: str) -> list[str]:
     if not hosts:
         raise _malformed(text, 0, "at least one host name")
     if len(hosts) > MAX_HOSTS:
-        raise _malformed(text, 0, f"at most {MAX_HOSTS} hosts")
+        raise _malformed(text, 0, _FEWER_HOSTS)
     return hosts
 
 
-def _parse_name(text: str, start: int) -> tuple[list[list[str]], int]:
-    """One host expression: for each bracket its alternatives, prefixed with the literal before it."""
-    pieces: list[list[str]] = []
-    position = start
-    while position < len(text):
-        literal = _LITERAL.match(text, position)
-        prefix = literal.group() if literal else ""
-        if literal:
-            position = literal.end()
-        bracket = _BRACKET.match(text, position)
-        if bracket:
-            pieces.append(
-                [prefix + number for number in _parse_ranges(text, bracket.start(1), bracket.end(1))]
-            )
-            position = bracket.end()
+class _FaultError(Exception):
+    """What was expected instead of what is in a piece, the number of that piece, and where in it."""
+
+    def __init__(self, expected: str, index: int, offset: int = 0) -> None:
+        super().__init__(expected)
+        self.expected, self.index, self.offset = expected, index, offset
+
+
+def _start(pieces: list[_Piece], index: int) -> int:
+    """Position of a piece in the text."""
+    return sum(
+        len(literal) + (len(number) + 2 if number else len(ranges)) + len(end)
+        for literal, number, ranges, end in pieces[:index]
+    )
+
+
+def _join(pieces: list[_Piece]) -> list[str]:
+    """Puts the pieces of a list together to names, and expands these."""
+    hosts: list[str] = []
+    prefix, begun = "", list[str]()  # of a name with more than one bracket: what is read of it so far
+    known: dict[str, list[str]] = {}  # the same ranges come again and again: a1n[0-1],a2n[0-1]
+    for index, (literal, number, ranges, end) in enumerate(pieces):
+        if ranges:
+            numbers = known.get(ranges)
+            if numbers is None:
+                numbers = known[ranges] = _parse_ranges(ranges[1:-1], index, len(literal) + 1)
+            start = prefix + literal
+            names = [start + each for each in numbers]
+        elif number and not end:
+            prefix += literal + number
             continue
-        if position < len(text) and text[position] in "[]":
-            raise _malformed(text, position, "brackets in pairs")
-        if prefix and pieces:
-            raise _malformed(text, position - len(prefix), "nothing after the last bracket of a name")
-        if prefix:
-            pieces.append([prefix])
-        break
-    return pieces, position
+        elif number or (literal and not prefix and not begun):
+            names = [prefix + literal + number]
+        elif end and not literal:
+            continue  # what separates comes before the first name, too
+        else:
+            raise _FaultError(_AFTER_BRACKET if literal else "brackets in pairs", index)
+        if len(hosts) + len(names) * (len(begun) or 1) > MAX_HOSTS:
+            raise _FaultError(_FEWER_HOSTS, index)
+        if begun:
+            names = _multiply(begun, names, is_last=bool(end))
+        if end:
+            hosts += names
+            begun = []
+        else:
+            begun = names
+        prefix = ""
+    return hosts
 
 
-def _parse_ranges(text: str, start: int, end: int) -> list[str]:
+def _multiply(begun: list[str], names: list[str], *, is_last: bool) -> list[str]:
+    """Slurm's order: the last bracket varies fastest, and among those before it the first."""
+    if is_last:
+        return [start + name for start in begun for name in names]
+    return [start + name for name in names for start in begun]
+
+
+def _parse_ranges(text: str, index: int, offset: int) -> list[str]:
     """The numbers between two brackets, as strings that keep each range's zero padding."""
     numbers: list[str] = []
-    position = start
-    for item in text[start:end].split(","):
+    for item in text.split(","):
         match = _RANGE.fullmatch(item)
         if not match:
-            raise _malformed(text, position, "a number or a range such as 1-4")
-        first, last = match[1], match[2] or match[1]
-        count = int(last) - int(first) + 1
-        if count < 1:
-            raise _malformed(text, position, "a range whose end is not below its start")
-        if count > MAX_HOSTS_PER_RANGE or len(numbers) + count > MAX_HOSTS:
-            raise _malformed(text, position, f"at most {MAX_HOSTS_PER_RANGE} hosts in a range")
-        width = len(first)  # the padding is the first number's: [001-3] is 001,002,003 and [1-003] is 1,2,3
-        numbers.extend(str(number).zfill(width) for number in range(int(first), int(last) + 1))
-        position += len(item) + 1
+            raise _FaultError("a number or a range such as 1-4", index, offset)
+        first, last = match.groups()
+        if last is None:
+            numbers.append(first)
+        else:
+            numbers += _expand_range(first, last, index, offset)
+        if len(numbers) > MAX_HOSTS:
+            raise _FaultError(_FEWER_HOSTS, index, offset)
+        offset += len(item) + 1
     return numbers
 
 
-def _combine(pieces: list[list[str]]) -> list[str]:
-    """All names of one expression, in Slurm's order.
-
-    The last bracket varies fastest; the others follow from left to right, so that with three brackets the
-    first varies faster than the second.
-    """
-    *leading, last = pieces
-    if not leading:
-        return last
-    return [
-        "".join(reversed(backwards)) + ending
-        for backwards in itertools.product(*reversed(leading))
-        for ending in last
-    ]
+def _expand_range(first: str, last: str, index: int, offset: int) -> Iterable[str]:
+    """The padding is that of the first number: ``001-3`` is 001,002,003 and ``1-003`` is 1,2,3."""
+    numbers = range(int(first), int(last) + 1)
+    if not numbers:
+        raise _FaultError("a range whose end is not below its start", index, offset)
+    if len(numbers) > MAX_HOSTS_PER_RANGE:
+        raise _FaultError(f"at most {MAX_HOSTS_PER_RANGE} hosts in a range", index, offset)
+    if first[0] != "0":
+        return map(str, numbers)
+    width = len(first)
+    return [str(number).zfill(width) for number in numbers]
 
 
 def expand_tasks_per_node(text: str) -> list[int]:
