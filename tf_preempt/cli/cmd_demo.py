@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import random
 import shutil
-import signal
 import sys
 import tempfile
-import threading
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tf_preempt import _files
 from tf_preempt.cli import argument_types
 from tf_preempt.cli.demo.settings import MAX_WORKERS, DemoSettings
-from tf_preempt.errors import ConfigError, DirectoryNotWritableError
-from tf_preempt.termination.exit_codes import PERMANENT, shell_status
+from tf_preempt.cli.work_directory import make_work_directory, not_writable, signals_end_us
+from tf_preempt.termination.exit_codes import PERMANENT
 
 if TYPE_CHECKING:
     from tf_preempt.cli.demo.report import Report
@@ -36,7 +31,6 @@ Needs: pip install '.[demo]' in the checkout
 
 Example: tf-preempt demo --workers 2 --epochs 3
 """
-_ENDING = ("SIGTERM", "SIGHUP")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -87,8 +81,8 @@ def run(args: argparse.Namespace) -> int:
     seed = random.randrange(1000) if args.seed is None else args.seed
     settings = DemoSettings(workers=args.workers, epochs=args.epochs, seed=seed)
     story = Story(sys.stderr if args.json else sys.stdout)
-    with _signals_end_us():
-        root = _make_root(args.directory)
+    with signals_end_us():
+        root = make_work_directory(args.directory, verb="demo")
         keep = True
         try:
             report = _perform(settings, root=root, story=story)
@@ -103,47 +97,6 @@ def run(args: argparse.Namespace) -> int:
                 shutil.rmtree(root, ignore_errors=True)
     _print(report, as_json=args.json)
     return 0 if report.success else PERMANENT
-
-
-@contextlib.contextmanager
-def _signals_end_us() -> Iterator[None]:
-    """Lets SIGTERM and SIGHUP end the block as Ctrl-C does, so that nothing is left behind."""
-
-    def leave(signum: int, _frame: object) -> None:
-        raise SystemExit(shell_status(-signum))
-
-    earlier = {}
-    if threading.current_thread() is threading.main_thread():
-        for signum in (getattr(signal, name) for name in _ENDING if hasattr(signal, name)):
-            if signal.getsignal(signum) is signal.SIG_DFL:
-                earlier[signum] = signal.signal(signum, leave)
-    try:
-        yield
-    finally:
-        for signum, handler in earlier.items():
-            signal.signal(signum, handler)
-
-
-def _make_root(directory: str | None) -> str:
-    """The directory that the user has named, or a new temporary one."""
-    if directory is None:
-        return tempfile.mkdtemp(prefix="tf_preempt-demo-")
-    if _files.is_url(directory):
-        raise ConfigError(
-            f"--directory {directory} is a URL: expected a local directory.",
-            hint="the demo's workers run on this machine; PreemptionCheckpoint itself takes URLs.",
-        )
-    try:
-        os.makedirs(directory, exist_ok=True)
-    except OSError as error:
-        raise _not_writable(directory, error) from error
-    return os.path.abspath(directory)
-
-
-def _not_writable(directory: str, error: OSError) -> DirectoryNotWritableError:
-    return DirectoryNotWritableError(
-        f"--directory {directory} cannot be written to: {error}", hint="name another one, or leave it out."
-    )
 
 
 def _print(report: Report, *, as_json: bool) -> None:
@@ -169,7 +122,7 @@ def _perform(settings: DemoSettings, *, root: str, story: Story) -> Report:
     try:
         run_dir = tempfile.mkdtemp(prefix=f"seed-{settings.seed}-", dir=root)
     except OSError as error:
-        raise _not_writable(root, error) from error
+        raise not_writable(root, error) from error
     stage = director.Director(settings, directory=run_dir, data_dir=data_dir, story=story)
     story.tell(f"{settings.workers} worker(s), {settings.epochs} epoch(s), seed {settings.seed}", "head")
     if not data.is_there(data_dir):

@@ -31,6 +31,7 @@ __all__ = ["main", "split_command"]
 _VERBS = {
     "demo": "train a small model with and without interruptions, and compare the two",
     "doctor": "say what is detected here, and what stands in the way of surviving a preemption",
+    "drill": "interrupt your program with real signals, and compare how it ends with an undisturbed run",
     "launch": "start a program as several workers on this machine",
     "run": "start a program, and start it again when it was preempted",
 }

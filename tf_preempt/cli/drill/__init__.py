@@ -1,0 +1,1 @@
+"""How ``tf-preempt drill`` says what `tf_preempt.testing.drill` has found: `report`, `junit`."""

@@ -1,0 +1,137 @@
+"""Why two trainings of one program differ, likely: deduced from what differs and from what was warned of."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from tf_preempt.testing.drill.comparing import Comparison
+
+__all__ = ["Cause", "likely_causes"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cause:
+    """A likely cause.
+
+    Args:
+        name: short, for programs.
+        text: what it is, and how it shows.
+        cure: what to do.
+    """
+
+    name: str
+    text: str
+    cure: str
+
+
+# Part of a warning that a training of tf_preempt logs -> what it means for a difference.
+_WARNINGS = {
+    "draws random numbers with ops whose state is in no checkpoint": Cause(
+        name="stateful_random_op",
+        text="the training step draws random numbers with a stateful op, such as tf.random.normal: a program "
+        "that is started again draws others",
+        cure="keras.random with a keras.random.SeedGenerator that a layer holds, or tf.random.stateless_*",
+    ),
+    "data cannot be saved: the pipeline holds": Cause(
+        name="data_position",
+        text="the place in the data cannot be saved (a Python generator, a stateful random op): a program "
+        "that is started again may see other examples",
+        cure="seeded tf.data transformations, such as Dataset.shuffle(1000, seed=1), or a PyDataset",
+    ),
+    "cannot be saved: its pipeline holds": Cause(
+        name="data_position",
+        text="the place of a tracked iterator cannot be saved: it begins at its beginning again",
+        cure="seeded tf.data transformations in place of Python generators and stateful random ops",
+    ),
+    "come from one shuffle that orders each iteration anew": Cause(
+        name="shared_shuffle",
+        text="training and validation data come from one shuffle: the order of later epochs can differ",
+        cure="Dataset.shuffle(..., reshuffle_each_iteration=False), or split before shuffling",
+    ),
+    "keeps state that is not saved": Cause(
+        name="callback_state",
+        text="a callback keeps state that is not saved, and begins afresh",
+        cure="give it get_state(), which returns JSON values, and set_state(state)",
+    ),
+    "differed between replicas when the checkpoint was written": Cause(
+        name="replica_state",
+        text="a variable that each replica writes by itself is too large to be kept for each",
+        cure="give the variable an aggregation, so that replicas write it together",
+    ),
+}
+_DETERMINISM_WARNING = "Op determinism is off"
+_DETERMINISM = Cause(
+    name="nondeterministic_op",
+    text="op determinism is off: kernels and data pipelines may do the same work in another order each time",
+    cure="tf.config.experimental.enable_op_determinism() at the start of the program",
+)
+_UNSEEDED = Cause(
+    name="unseeded",
+    text="initial weights, the order of the data, NumPy or Python draw from a generator without a seed",
+    cure="keras.utils.set_random_seed(1) at the start of the program, Dataset.shuffle(..., seed=1) and "
+    "numpy.random.default_rng(1)",
+)
+_UNSAVED_SEED = Cause(
+    name="unsaved_seed_generator",
+    text="a seed generator differs: a layer draws from one that no checkpoint reaches, or in another order",
+    cure="keep each keras.random.SeedGenerator as an attribute of a layer or of the model",
+)
+_STEPS = Cause(
+    name="number_of_steps",
+    text="the trainings took different numbers of steps: the data of a program that is started again end "
+    "earlier or later",
+    cure="data of a fixed length and order; the program must not skip data by itself after a restart",
+)
+_LOGS = Cause(
+    name="logs_only",
+    text="the variables are the same and only logs or the history differ: a callback or a metric computes "
+    "them from something that is not saved",
+    cure="give the callback get_state() and set_state(state), or let metrics keep their state in variables",
+)
+_PYTHON_STATE = Cause(
+    name="python_state",
+    text="something that the training depends on lives in the process and in no checkpoint: a counter or a "
+    "generator in Python, a tf.Variable that the model does not track",
+    cure="keep it in a variable of the model, or of the tf.train.Checkpoint",
+)
+
+
+def likely_causes(comparison: Comparison, output: str, *, repeatable: bool | None) -> tuple[Cause, ...]:
+    """Likely causes of a difference, the likeliest first.
+
+    Args:
+        comparison: of two trainings that differ.
+        output: what the disturbed one (or the second undisturbed one) printed, its warnings included.
+        repeatable: True: two undisturbed trainings were the same.  False: `comparison` is of two undisturbed
+            trainings.  None: it is not known.
+    """
+    warned = [cause for words, cause in _WARNINGS.items() if words in output]
+    determinism = [_DETERMINISM] if _DETERMINISM_WARNING in output else []
+    if repeatable is False:
+        causes = [_UNSEEDED, *determinism] if _is_large(comparison) else [*determinism, _UNSEEDED]
+        return _unique([*causes, *(cause for cause in warned if cause.name == "data_position")])
+    causes = [*warned, *_from_what_differs(comparison)] or [_PYTHON_STATE]
+    if repeatable is None:
+        causes = [*determinism, _UNSEEDED, *causes] if causes == [_PYTHON_STATE] else [*causes, _UNSEEDED]
+    return _unique([*causes, *determinism])
+
+
+def _from_what_differs(comparison: Comparison) -> list[Cause]:
+    names = [difference["name"] for difference in comparison.differences]
+    if comparison.fits_missing or any("steps in all" in name or name.endswith("iteration") for name in names):
+        return [_STEPS]
+    groups = set(comparison.groups)
+    if groups and groups <= {"history", "callbacks", "metrics"}:
+        return [_LOGS]
+    return [_UNSAVED_SEED] if "seeds" in groups else []
+
+
+def _is_large(comparison: Comparison) -> bool:
+    """Says whether the weights differ by more than rounding in another order would make."""
+    found = [one["max_ulp"] for one in comparison.differences if one["group"] == "weights"]
+    return any(ulp is None or ulp > 1 << 16 for ulp in found)
+
+
+def _unique(causes: Sequence[Cause]) -> tuple[Cause, ...]:
+    return tuple({cause.name: cause for cause in causes}.values())

@@ -1,0 +1,98 @@
+"""A drill: trains undisturbed, once more to see whether that gives the same, then disturbed; and compares."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+
+from tf_preempt.launch.process_tree import check_command
+from tf_preempt.testing.drill.causes import likely_causes
+from tf_preempt.testing.drill.comparing import compare_runs
+from tf_preempt.testing.drill.kills import plan_kills
+from tf_preempt.testing.drill.options import DrillOptions
+from tf_preempt.testing.drill.outcome import Outcome, Verdict
+from tf_preempt.testing.drill.training_run import Trainer, TrainingRun
+from tf_preempt.testing.story import Story
+
+__all__ = ["perform"]
+
+
+def perform(
+    options: DrillOptions, *, directory: str, story: Story, environ: Mapping[str, str] = os.environ
+) -> Outcome:
+    """Does a drill.
+
+    Args:
+        options: what is asked for.
+        directory: for everything that is written; exists.
+        story: told what happens.
+        environ: environment variables, passed on to the program except for those of a cluster or job around.
+
+    Raises:
+        LaunchError: the command cannot be started (``__cause__`` has the OSError); the program failed, does
+            nothing any more, or has made no checkpoint; or the comparison failed.
+        OSError: `directory` cannot be written to.
+    """
+    check_command(options.command, environ=environ)
+    # Short, as sockets have names in it; and of its own, as a killed program leaves its files there.
+    temporary_dir = tempfile.mkdtemp(prefix="tf_preempt-")
+    try:
+        trainer = Trainer(
+            options, directory=directory, temporary_dir=temporary_dir, story=story, environ=environ
+        )
+        return _perform(options, trainer, directory, story)
+    finally:
+        shutil.rmtree(temporary_dir, ignore_errors=True)
+
+
+def _perform(options: DrillOptions, trainer: Trainer, directory: str, story: Story) -> Outcome:
+    story.tell("training undisturbed", "head")
+    undisturbed = trainer.train("undisturbed")
+    repeatable: bool | None = None
+    if not options.trust_deterministic:
+        story.tell("training undisturbed once more, to see whether that gives the same", "head")
+        repeated = trainer.train("repeated")
+        comparison = compare_runs(undisturbed, repeated, folder=os.path.join(directory, "repeatability"))
+        repeatable = comparison.identical
+        if not repeatable:
+            return Outcome(
+                options=options,
+                verdict=Verdict.NOT_REPEATABLE,
+                steps=sum(undisturbed.fit_steps.values()),
+                commits=undisturbed.commits,
+                repeatable=False,
+                comparison=comparison,
+                causes=likely_causes(comparison, repeated.output, repeatable=False),
+                directory=directory,
+            )
+    story.tell(f"training with {options.kills} interruption(s), seed {options.seed}", "head")
+    disturbed = trainer.train("disturbed", plan_kills(options), undisturbed.fit_steps)
+    return _judge(options, undisturbed, disturbed, repeatable, directory)
+
+
+def _judge(
+    options: DrillOptions,
+    undisturbed: TrainingRun,
+    disturbed: TrainingRun,
+    repeatable: bool | None,
+    directory: str,
+) -> Outcome:
+    comparison = compare_runs(undisturbed, disturbed, folder=os.path.join(directory, "comparison"))
+    verdict = Verdict.IDENTICAL if comparison.identical else Verdict.DIFFERENT
+    if not any(sent.struck for sent in disturbed.sent):
+        verdict = Verdict.NOT_DISTURBED
+    causes = likely_causes(comparison, disturbed.output, repeatable=repeatable)
+    return Outcome(
+        options=options,
+        verdict=verdict,
+        steps=sum(undisturbed.fit_steps.values()),
+        commits=undisturbed.commits,
+        sent=disturbed.sent,
+        unsent=disturbed.unsent,
+        repeatable=repeatable,
+        comparison=comparison,
+        causes=causes if verdict is Verdict.DIFFERENT else (),
+        directory=directory,
+    )
