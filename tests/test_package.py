@@ -20,6 +20,7 @@ _WITHOUT_TENSORFLOW = [
     "tf_preempt.termination.exit_codes",
     "tf_preempt.launch",
     "tf_preempt.goodput",
+    "tf_preempt.testing.resume_equivalence",
     "tf_preempt.checkpointing.manifest",
     "tf_preempt.checkpointing.rounds",
     "tf_preempt.checkpointing.agreement",
@@ -55,7 +56,9 @@ def test_unknown_name_is_an_attribute_error_that_names_it():
         tf_preempt.PreemptionHandler  # noqa: B018
 
 
-@pytest.mark.parametrize("package", ["callbacks", "cluster_resolvers", "errors", "strategies", "termination"])
+@pytest.mark.parametrize(
+    "package", ["callbacks", "cluster_resolvers", "errors", "strategies", "termination", "testing"]
+)
 def test_public_packages_say_what_is_public(package):
     module = importlib.import_module(f"tf_preempt.{package}")
     assert len(set(module.__all__)) == len(module.__all__)

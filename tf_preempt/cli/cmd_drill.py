@@ -11,8 +11,15 @@ import xml.etree.ElementTree as ElementTree
 from typing import TYPE_CHECKING
 
 from tf_preempt.cli import argument_types
-from tf_preempt.cli.work_directory import make_work_directory, signals_end_us
-from tf_preempt.errors import ConfigError, DirectoryNotWritableError, LaunchError
+from tf_preempt.cli.work_directory import make_work_directory, not_writable, signals_end_us
+from tf_preempt.errors import (
+    CheckpointError,
+    ConfigError,
+    DirectoryError,
+    DirectoryNotWritableError,
+    LaunchError,
+)
+from tf_preempt.termination.exit_codes import USAGE
 
 if TYPE_CHECKING:
     from tf_preempt.testing.drill.options import DrillOptions
@@ -97,10 +104,17 @@ def run(args: argparse.Namespace) -> int:
 
     Raises:
         ConfigError: an option has a value that it cannot have.
-        DirectoryNotWritableError: the directory, or the place of the JUnit file, cannot be written to.
         LaunchError: there is no such command, or it may not be executed; ``__cause__`` has the OSError.
         SystemExit: SIGTERM or SIGHUP came.
     """
+    try:
+        return _run(args)
+    except DirectoryError as error:  # its usual status means here that the trainings differ
+        print(f"tf-preempt: {error}", file=sys.stderr, flush=True)
+        return USAGE
+
+
+def _run(args: argparse.Namespace) -> int:
     from tf_preempt.testing.story import Story
 
     options = _options(args)
@@ -143,7 +157,9 @@ def _drill(options: DrillOptions, args: argparse.Namespace, *, root: str, story:
     start = time.monotonic()
     try:
         outcome = perform(options, directory=root, story=story)
-    except LaunchError as error:
+    except OSError as error:
+        raise not_writable(root, error) from error
+    except (LaunchError, CheckpointError) as error:
         if isinstance(error.__cause__, OSError):  # no such command
             raise
         print(f"tf-preempt: {error}", file=sys.stderr, flush=True)
@@ -165,7 +181,7 @@ def _exit_status(outcome: Outcome) -> int:
     return {Verdict.IDENTICAL: 0, Verdict.NOT_DISTURBED: FAILED}.get(outcome.verdict, DIFFERENT)
 
 
-def _failure(options: DrillOptions, error: LaunchError, root: str) -> dict[str, object]:
+def _failure(options: DrillOptions, error: Exception, root: str) -> dict[str, object]:
     """The JSON object for a program that failed."""
     from tf_preempt.testing.drill.outcome import FORMAT
 

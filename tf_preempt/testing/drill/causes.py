@@ -111,10 +111,10 @@ def likely_causes(comparison: Comparison, output: str, *, repeatable: bool | Non
     if repeatable is False:
         causes = [_UNSEEDED, *determinism] if _is_large(comparison) else [*determinism, _UNSEEDED]
         return _unique([*causes, *(cause for cause in warned if cause.name == "data_position")])
-    causes = [*warned, *_from_what_differs(comparison)] or [_PYTHON_STATE]
-    if repeatable is None:
-        causes = [*determinism, _UNSEEDED, *causes] if causes == [_PYTHON_STATE] else [*causes, _UNSEEDED]
-    return _unique([*causes, *determinism])
+    causes = [*warned, *_from_what_differs(comparison)]
+    if repeatable is None and not warned and comparison.last_alike is None:
+        causes += [*determinism, _UNSEEDED]
+    return _unique([*(causes or [_PYTHON_STATE]), *determinism])
 
 
 def _from_what_differs(comparison: Comparison) -> list[Cause]:

@@ -26,7 +26,7 @@ def perform(
 
     Args:
         options: what is asked for.
-        directory: for everything that is written; exists.
+        directory: in which a folder is made for everything that is written; exists.
         story: told what happens.
         environ: environment variables, passed on to the program except for those of a cluster or job around.
 
@@ -36,6 +36,7 @@ def perform(
         OSError: `directory` cannot be written to.
     """
     check_command(options.command, environ=environ)
+    directory = tempfile.mkdtemp(prefix=f"seed-{options.seed}-", dir=directory)
     # Short, as sockets have names in it; and of its own, as a killed program leaves its files there.
     temporary_dir = tempfile.mkdtemp(prefix="tf_preempt-")
     try:

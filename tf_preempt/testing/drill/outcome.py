@@ -18,6 +18,7 @@ FORMAT = 1
 """The format of `Outcome.to_json`."""
 
 _MOST_LINES = 12
+_FIRST = ("place", "weights", "seeds", "history", "metrics", "optimizer")
 
 
 class Verdict(enum.Enum):
@@ -155,7 +156,7 @@ class Outcome:
     def _differences(self) -> list[str]:
         if self.comparison is None:
             return []
-        found = self.comparison.differences
+        found = sorted(self.comparison.differences, key=lambda one: _rank(one["group"]))
         lines = [f"  {_describe(one)}" for one in found[:_MOST_LINES]]
         if len(found) > _MOST_LINES:
             lines.append(f"  and {len(found) - _MOST_LINES} more; --json lists all")
@@ -199,6 +200,16 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
+def _rank(group: str) -> int:
+    """What people look for comes first; of one kind, the order stays."""
+    return _FIRST.index(group) if group in _FIRST else len(_FIRST)
+
+
+def _units(ulp: int) -> str:
+    # From some millions on, the exact number says nothing any more.
+    return str(ulp) if ulp < 10**7 else f"{ulp:.0e}"
+
+
 def _describe(one: Mapping[str, Any]) -> str:
     parts = [f"{one['group']} {one['name']}:"]
     if one["differing"] is not None and one["elements"] != 1:
@@ -206,7 +217,7 @@ def _describe(one: Mapping[str, Any]) -> str:
     if one["max_abs"] is not None:
         parts.append(f"by up to {one['max_abs']:.3g}")
     if one["max_ulp"] is not None:
-        parts.append(f"({one['max_ulp']} ulp)")
+        parts.append(f"({_units(one['max_ulp'])} ulp)")
     if one["note"]:
         parts.append(one["note"])
     return " ".join(parts).rstrip(",:")

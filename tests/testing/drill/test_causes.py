@@ -1,0 +1,90 @@
+import pytest
+
+from tf_preempt.testing.drill.causes import likely_causes
+from tf_preempt.testing.drill.comparing import Comparison
+
+DETERMINISM = "Op determinism is off: kernels and data pipelines may do the same work in another order"
+
+
+def difference(name="dense/kernel", group="weights", max_ulp=10**8):
+    return {"name": name, "group": group, "max_ulp": max_ulp}
+
+
+def comparison(*differences, **fields):
+    return Comparison(differences=differences or (difference(),), compared={}, **fields)
+
+
+def names(compared, output="", *, repeatable=True):
+    return [cause.name for cause in likely_causes(compared, output, repeatable=repeatable)]
+
+
+@pytest.mark.parametrize(
+    ("warning", "cause"),
+    [
+        (
+            "draws random numbers with ops whose state is in no checkpoint (RandomStandardNormal)",
+            "stateful_random_op",
+        ),
+        (
+            "The state of the training data cannot be saved: the pipeline holds a Python generator",
+            "data_position",
+        ),
+        ("The state of data iterator '0' cannot be saved: its pipeline holds a Python", "data_position"),
+        (
+            "Training and validation data come from one shuffle that orders each iteration anew",
+            "shared_shuffle",
+        ),
+        ("The callback Mine keeps state that is not saved (x)", "callback_state"),
+        ("Variable 'v' differed between replicas when the checkpoint was written", "replica_state"),
+    ],
+)
+@pytest.mark.parametrize("repeatable", [True, None])
+def test_warning_of_the_training_comes_first(warning, cause, repeatable):
+    output = f"[worker 1] {DETERMINISM}\n[worker 1] {warning} and so on\n"
+    found = names(comparison(), output, repeatable=repeatable)
+    assert found == [cause, "nondeterministic_op"]
+
+
+@pytest.mark.parametrize(
+    ("compared", "cause"),
+    [
+        (comparison(difference("seed_generator/seed_generator_state", "seeds")), "unsaved_seed_generator"),
+        (comparison(difference("adam/iteration", "optimizer")), "number_of_steps"),
+        (comparison(difference("steps in all", "place")), "number_of_steps"),
+        (comparison(difference(), fits_missing=(1,)), "number_of_steps"),
+        (comparison(difference("history.loss", "history")), "logs_only"),
+        (comparison(difference()), "python_state"),
+    ],
+)
+def test_cause_is_deduced_from_what_differs(compared, cause):
+    assert names(compared) == [cause]
+
+
+@pytest.mark.parametrize(
+    ("max_ulp", "output", "expected"),
+    [
+        (10**8, DETERMINISM, ["unseeded", "nondeterministic_op"]),
+        (3, DETERMINISM, ["nondeterministic_op", "unseeded"]),
+        (3, "", ["unseeded"]),
+        (None, "", ["unseeded"]),
+    ],
+)
+def test_two_undisturbed_trainings_differ_by_rounding_or_by_much(max_ulp, output, expected):
+    assert names(comparison(difference(max_ulp=max_ulp)), output, repeatable=False) == expected
+
+
+@pytest.mark.parametrize(
+    ("last_alike", "expected"),
+    [(None, ["nondeterministic_op", "unseeded"]), (5, ["python_state", "nondeterministic_op"])],
+)
+def test_program_that_was_not_tried_twice_may_not_be_repeatable(last_alike, expected):
+    assert names(comparison(last_alike=last_alike), DETERMINISM, repeatable=None) == expected
+
+
+def test_every_cause_has_a_cure():
+    outputs = ["", DETERMINISM]
+    for repeatable in (True, False, None):
+        for output in outputs:
+            for cause in likely_causes(comparison(), output, repeatable=repeatable):
+                assert cause.text
+                assert cause.cure

@@ -1,0 +1,132 @@
+import io
+import os
+import sys
+
+import pytest
+
+from tf_preempt.errors import LaunchError
+from tf_preempt.testing.drill.options import DrillOptions
+from tf_preempt.testing.drill.training_run import Trainer, whose_error
+from tf_preempt.testing.story import Story
+
+# A training without TensorFlow: commits, tells its events and its steps, as one of tf_preempt does.
+PROGRAM = """
+import os, sys, time
+from tf_preempt.checkpointing.manifest import Manifest
+from tf_preempt.goodput.events import EventLog
+from tf_preempt.goodput.step_file import StepFile
+from tf_preempt.goodput.status_file import Status, StatusFile
+directory = os.environ["TF_PREEMPT_DIR_OVERRIDE"]
+lives = len(os.listdir(directory + "/events")) if os.path.isdir(directory + "/events") else 0
+log = EventLog(directory, incarnation=lives, worker=0)
+steps = StepFile.from_environ(os.environ, worker=0, fit=0)
+def commit(number, step, fit=0):
+    manifest = Manifest(prefix=f"ckpt-{number}", number=number, step=step, incarnation=lives,
+        resume={"fit": fit}, workers=1, reason="", written="", seconds=0.0, versions={})
+    with open(f"{directory}/{manifest.name}", "wb") as file:
+        file.write(manifest.to_bytes())
+    log.write("commit", checkpoint=manifest.prefix, step=step)
+    StatusFile.from_environ(os.environ).write(Status(incarnation=lives, commits=1, committed_step=step))
+log.write("start", workers=1, pid=os.getpid())
+"""
+
+
+@pytest.fixture
+def trainer(tmp_path):
+    def make(source, **options):
+        path = tmp_path / "program.py"
+        path.write_text(PROGRAM + source)
+        temporary = tmp_path / "tmp"
+        temporary.mkdir()
+        return Trainer(
+            DrillOptions(command=[sys.executable, str(path)], **options),
+            directory=str(tmp_path),
+            temporary_dir=str(temporary),
+            story=Story(io.StringIO()),
+            environ={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+
+    return make
+
+
+def test_last_checkpoint_of_each_training_and_what_was_printed_come_back(trainer, tmp_path):
+    source = "commit(1, 5)\ncommit(2, 10)\ncommit(3, 7, fit=1)\nprint('said', os.environ['TMPDIR'])\n"
+    run = trainer(source).train("calm")
+    assert {fit: manifest.number for fit, manifest in run.last.items()} == {0: 2, 1: 3}
+    assert (run.fit_steps, run.commits, run.sent) == ({0: 10, 1: 7}, 3, [])
+    assert f"said {tmp_path / 'tmp'}\n" in run.output
+    assert "not restarting" in run.output
+    assert len(os.listdir(run.kept)) == 3
+
+
+def test_program_is_killed_at_the_step_and_started_again(trainer):
+    from tf_preempt.testing.drill.kills import plan_kills
+
+    source = (
+        "commit(lives + 1, 5 * lives + 5)\n"
+        "if lives < 2:\n"
+        "    for step in range(5 * lives, 100):\n"
+        "        steps.write(step)\n"
+        "        time.sleep(0.002)\n"
+        "    sys.exit('not killed')\n"
+        "log.write('finish', step=15)\n"
+    )
+    made = trainer(source, kills=2, signals=("KILL",), at_steps=(3, 8))
+    run = made.train("disturbed", plan_kills(made._options), {0: 100})
+    assert [sent.struck for sent in run.sent] == [True, True]
+    assert run.unsent == 0
+    assert run.sent[0].after_step >= 3
+    assert run.sent[1].after_step >= 8
+    assert run.last[0].incarnation == 2
+
+
+def test_undisturbed_program_that_asks_for_a_restart_has_failed(trainer):
+    with pytest.raises(LaunchError, match="the calm training failed: exit status 42"):
+        trainer("commit(1, 5)\nsys.exit(42)\n").train("calm")
+
+
+def test_failure_says_whose_error_it_is_and_shows_the_last_lines(trainer):
+    with pytest.raises(LaunchError) as caught:
+        trainer("print('said before')\nraise ValueError('my mistake')\n").train("calm")
+    for words in (
+        "the calm training failed: exit status 1",
+        "The error is the program's own: ValueError.",
+        "said before",
+        "ValueError: my mistake",
+        "HINT: make it run to its end by itself first.",
+    ):
+        assert words in str(caught.value)
+
+
+def test_program_without_a_checkpoint_is_told_how_to_make_one(trainer):
+    with pytest.raises(
+        LaunchError, match=r"(?s)made no checkpoint in .*HINT: give fit callbacks=\[tf_preempt"
+    ):
+        trainer("").train("calm")
+
+
+def test_program_that_does_nothing_is_ended(trainer):
+    with pytest.raises(LaunchError, match="it did nothing any more, and was ended"):
+        trainer("time.sleep(120)", stall_timeout_s=2.0).train("calm")
+
+
+def test_program_that_prints_is_not_taken_for_stalled(trainer):
+    source = "for _ in range(30):\n    print('x')\n    time.sleep(0.1)\ncommit(1, 5)\n"
+    assert trainer(source, stall_timeout_s=2.0).train("calm").commits == 1
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ("ValueError: x", "the program's own: ValueError."),
+        ("tf_preempt.errors.ConfigError: x\nHINT: y", "tf_preempt's: ConfigError."),
+        ("[worker 1] tf_preempt.errors.CheckpointMismatchError: x", "tf_preempt's: CheckpointMismatchError."),
+        (
+            "KeyError: 1\n\nDuring handling\n\nmy.module.MyError: x\nand more",
+            "the program's own: my.module.MyError.",
+        ),
+        ("Segmentation fault", "It has printed no error of Python."),
+    ],
+)
+def test_whose_error(lines, words):
+    assert words in whose_error(lines)
