@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tf_preempt._version import __version__
 
 if TYPE_CHECKING:
-    from tf_preempt import callbacks, cluster_resolvers, errors, strategies, termination
+    from tf_preempt import callbacks, cluster_resolvers, errors, strategies, termination, testing
     from tf_preempt.checkpointing.handler import PreemptionCheckpointHandler
     from tf_preempt.errors import TfPreemptError
     from tf_preempt.termination.config import TerminationConfig
@@ -25,10 +25,11 @@ __all__ = [
     "errors",
     "strategies",
     "termination",
+    "testing",
     "__version__",
 ]
 
-_SUBPACKAGES = ("callbacks", "cluster_resolvers", "errors", "strategies", "termination")
+_SUBPACKAGES = ("callbacks", "cluster_resolvers", "errors", "strategies", "termination", "testing")
 _NAMES = {
     "PreemptionCheckpointHandler": "tf_preempt.checkpointing.handler",
     "TerminationConfig": "tf_preempt.termination.config",
