@@ -3,6 +3,7 @@ from __future__ import annotations
 import collections
 import json
 import logging
+import random
 from typing import Any
 
 import keras
@@ -199,13 +200,19 @@ def test_unknown_callback_with_state_is_warned_of_once(caplog: pytest.LogCapture
         pytest.param(lambda callback: callback.recent.append(0.5), id="deque"),
         pytest.param(lambda callback: callback.arrays["a"][0].put(5000, 1.0), id="middle of a large array"),
         pytest.param(lambda callback: setattr(callback, "best", np.float32(0.5)), id="NumPy number"),
+        pytest.param(lambda callback: callback.random.random(), id="generator of Python"),
+        pytest.param(lambda callback: callback.generator.random(), id="generator of NumPy"),
+        pytest.param(lambda callback: callback.legacy.rand(), id="legacy generator of NumPy"),
+        pytest.param(lambda callback: callback.long.append(0), id="long list"),
     ],
 )
 def test_state_in_containers_and_arrays_is_seen(change: Any, caplog: pytest.LogCaptureFixture) -> None:
     callback = keras.callbacks.Callback()
     callback.seen, callback.rows = {}, []
     callback.recent, callback.best = collections.deque([1.0], maxlen=3), np.float32(1.0)
-    callback.arrays = {"a": [np.zeros(10_000)]}
+    callback.arrays, callback.long = {"a": [np.zeros(10_000)]}, [0] * 20_000
+    callback.random, callback.generator = random.Random(1), np.random.default_rng(1)
+    callback.legacy = np.random.RandomState(1)
     callback.rows.append(callback.rows)  # a container in itself does no harm
     states = CallbackStates([callback], ignore=OURS)
     change(callback)
@@ -267,13 +274,28 @@ def test_callback_that_the_checkpoint_does_not_have() -> None:
 
 
 @pytest.mark.parametrize(("append", "warned"), [(False, True), (True, False)])
-def test_csv_logger_that_begins_its_file_anew_is_warned_of(
+def test_csv_logger_without_rows_in_the_checkpoint_is_warned_of(
     append: bool, warned: bool, tmp_path: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """There was no file when the checkpoint was made, or an older release made it."""
     logger = keras.callbacks.CSVLogger(str(tmp_path / "log.csv"), append=append)
     states = CallbackStates([logger], ignore=None)
     states.restore(*states.take())
     assert ("begins its file anew" in caplog.text) is warned
+
+
+def test_csv_file_that_cannot_be_read_costs_no_save_and_is_warned_of_once(
+    tmp_path: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "log.csv").mkdir()
+    logger, saved = keras.callbacks.CSVLogger(str(tmp_path / "log.csv")), Saved()
+    states = CallbackStates([logger, saved], ignore=None)
+    for _ in range(2):
+        values, tensors = states.take()
+    assert (values[1], tensors) == (["Saved", {"state": {"count": 0}}], {})
+    (message,) = caplog.messages
+    assert "rows of CSVLogger" in message
+    assert "HINT" in message
 
 
 def on_worker(worker: int, callback: Any) -> OnChief:

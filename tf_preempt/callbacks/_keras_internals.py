@@ -7,7 +7,7 @@ the logs of an epoch.  What is used:
   ``on_train_begin``;
 * ``EpochIterator._enumerate_iterator``, ``_get_iterator``, ``_current_iterator``, ``_steps_seen``,
   ``_num_batches``, ``data_adapter``, ``steps_per_epoch``, ``steps_per_execution``;
-* the two counters of ``ModelCheckpoint`` named below;
+* attributes of ``ModelCheckpoint``, ``TensorBoard`` and ``SwapEMAWeights``, named below;
 * ``Model._initial_epoch``, ``_eval_epoch_iterator``, ``_get_metrics_result_or_logs``, ``_symbolic_build``,
   ``_distribute_strategy``;
 * what ``Model.train_function`` has in its closure.
@@ -31,6 +31,12 @@ Step = tuple[int, int, Any]
 
 MODEL_CHECKPOINT_COUNTERS = ("_batches_seen_since_last_saving", "_last_batch_seen")
 """Attributes in which ``keras.callbacks.ModelCheckpoint`` counts towards its next save."""
+
+TENSORBOARD_COUNTERS = ("_global_train_batch", "_global_test_batch")
+"""Attributes of ``keras.callbacks.TensorBoard``: the x axes of what it writes for each batch."""
+
+AVERAGES_IN_MODEL = "_ema_weights_in_model"
+"""Attribute of ``keras.callbacks.SwapEMAWeights``: the model has the averages, the optimizer the weights."""
 
 _EPOCH_ITERATOR_NAMES = (
     "_enumerate_iterator",
@@ -82,6 +88,15 @@ def _changed(name: str) -> InternalsChangedError:
         f"Keras {keras.__version__} has no {name} any more, which exact resume needs.",
         hint="use a Keras version from 3.10 to 3.15, or a newer tf_preempt",
     )
+
+
+def flush_tensorboard(callback: Any) -> None:
+    """Lets what a ``keras.callbacks.TensorBoard`` has written reach its files."""
+    writers = getattr(callback, "_writers", None)
+    if writers is None:
+        raise _changed("`_writers` of its TensorBoard callback")
+    for writer in writers.values():
+        writer.flush()
 
 
 class Epochs:

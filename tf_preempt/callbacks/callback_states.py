@@ -7,15 +7,17 @@ chief; on other workers, where it does not run, it has no state.
 
 from __future__ import annotations
 
-import collections
 import logging
 from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from tf_preempt.callbacks import _keras_internals as keras_internals
-from tf_preempt.callbacks import logs, on_chief
+from tf_preempt.callbacks import csv_rows, logs, on_chief
+from tf_preempt.callbacks.appearances import appearances
+from tf_preempt.callbacks.resume_point import Phase
 from tf_preempt.errors import CheckpointWriteError
 
 _log = logging.getLogger("tf_preempt")
@@ -29,11 +31,11 @@ _KERAS: dict[type, tuple[str, ...]] = {
         "epochs_since_last_save",
         *keras_internals.MODEL_CHECKPOINT_COUNTERS,
     ),
+    keras.callbacks.SwapEMAWeights: (keras_internals.AVERAGES_IN_MODEL,),
+    keras.callbacks.TensorBoard: keras_internals.TENSORBOARD_COUNTERS,
 }
 _NOT_OURS_TO_SAVE = (keras.callbacks.History, keras.callbacks.ProgbarLogger)
-_CONTAINERS = (list, tuple, set, collections.deque)
-_CAN_HOLD_STATE = (bool, int, float, str, type(None), dict, np.ndarray, np.generic, *_CONTAINERS)
-_DEEPEST = 8  # containers in containers; one that holds itself has no end
+_ROWS = "callback_rows/"  # and the callback's place: what its CSV file held
 
 
 class CallbackStates:
@@ -52,7 +54,7 @@ class CallbackStates:
         ]
         self._callbacks = [on_chief.bare(callback) for callback in counted]
         self._idle = [on_chief.is_idle(callback) for callback in counted]
-        self._at_begin = [_appearances(callback) for callback in self._callbacks]
+        self._at_begin = [appearances(callback) for callback in self._callbacks]
         self._warned: set[int] = set()
 
     def take(self) -> tuple[list[Any], dict[str, Any]]:
@@ -66,10 +68,36 @@ class CallbackStates:
             values.append([type(callback).__name__, self._state_of(index, callback)])
             for number, weight in enumerate(getattr(callback, "best_weights", None) or []):
                 tensors[f"callback/{index}/{number}"] = np.asarray(weight)
+            if isinstance(callback, keras.callbacks.CSVLogger):
+                tensors |= self._rows_of(index, callback)
+            if isinstance(callback, keras.callbacks.TensorBoard):
+                keras_internals.flush_tensorboard(callback)  # its counters say that this was written
         return values, tensors
 
-    def restore(self, values: list[Any], tensors: dict[str, Any]) -> None:
-        """Puts back what `take` gave, to callbacks of the same class at the same place."""
+    def begin_again(self) -> None:
+        """Prepares callbacks for a resume: they may be the objects of a `fit` that was interrupted."""
+        for callback in self._callbacks:
+            if isinstance(callback, keras.callbacks.SwapEMAWeights):
+                # In beginning the epoch it would exchange the weights that were just restored.
+                setattr(callback, keras_internals.AVERAGES_IN_MODEL, False)
+
+    def begin_afresh(self) -> None:
+        """Warns of what an earlier life has left, of which there is no checkpoint."""
+        for index, callback in enumerate(self._callbacks):
+            if isinstance(callback, keras.callbacks.CSVLogger) and not self._idle[index]:
+                csv_rows.warn_of_rows_of_a_lost_life(callback)
+
+    def restore(
+        self, values: list[Any], tensors: dict[str, Any], *, phase: Phase = "train", go_on: bool = True
+    ) -> None:
+        """Puts back what `take` gave, to callbacks of the same class at the same place.
+
+        Args:
+            values: from `take`.
+            tensors: from `take`, possibly among others.
+            phase: in which they were taken.
+            go_on: training goes on; else it was complete, and callbacks have only their end before them.
+        """
         for index, callback in enumerate(self._callbacks):
             name, state = values[index] if index < len(values) else ("none", None)
             if name != type(callback).__name__:
@@ -82,12 +110,10 @@ class CallbackStates:
                 continue
             if self._idle[index]:
                 continue
-            if isinstance(callback, keras.callbacks.CSVLogger) and not callback.append:
-                _log.warning(
-                    "CSVLogger(%r, append=False) begins its file anew: rows of the epochs before are gone. "
-                    "HINT: CSVLogger(..., append=True)",
-                    callback.filename,
-                )
+            if isinstance(callback, keras.callbacks.CSVLogger):
+                _put_rows_back(callback, tensors.get(f"{_ROWS}{index}"), go_on=go_on)
+            if isinstance(callback, keras.callbacks.SwapEMAWeights) and phase != "validate":
+                continue  # after a whole fit the model keeps the averages: there is nothing to exchange
             _put(callback, state)
             weights = _numbered(tensors, f"callback/{index}/")
             if weights:
@@ -118,8 +144,24 @@ class CallbackStates:
                 )
             return None
 
+    def _rows_of(self, index: int, logger: Any) -> dict[str, Any]:
+        """The rows that a CSVLogger has written; a file that is out of reach must not cost the whole save."""
+        try:
+            rows = csv_rows.take_rows(logger)
+        except (OSError, tf.errors.OpError) as error:
+            if index not in self._warned:
+                self._warned.add(index)
+                _log.warning(
+                    "The rows of CSVLogger(%r) are not saved, for its file cannot be read (%s): after a "
+                    "resume it is not what it would have been. HINT: use a file that this worker can read",
+                    logger.filename,
+                    error,
+                )
+            return {}
+        return {} if rows is None else {f"{_ROWS}{index}": np.array(rows, dtype=object)}
+
     def _warn_if_changed(self, index: int, callback: Any) -> None:
-        before, now = self._at_begin[index], _appearances(callback)
+        before, now = self._at_begin[index], appearances(callback)
         changed = sorted(name for name in now if before.get(name) != now[name])
         if changed and index not in self._warned:
             self._warned.add(index)
@@ -129,6 +171,17 @@ class CallbackStates:
                 type(callback).__name__,
                 ", ".join(changed),
             )
+
+
+def _put_rows_back(logger: Any, rows: Any, *, go_on: bool) -> None:
+    if rows is not None:
+        csv_rows.put_rows(logger, rows.numpy(), go_on=go_on)
+    elif not logger.append:
+        _log.warning(
+            "CSVLogger(%r, append=False) begins its file anew, for the checkpoint has no rows of it: those "
+            "of the epochs before are gone. HINT: use a file that this worker can read",
+            logger.filename,
+        )
 
 
 def _has_protocol(callback: Any) -> bool:
@@ -143,26 +196,6 @@ def _put(callback: Any, state: Any) -> None:
         return
     for name, value in state["attributes"].items():
         setattr(callback, name, value)
-
-
-def _appearances(callback: Any) -> dict[str, Any]:
-    """What the attributes of a callback look like that can hold state; Keras's own left out."""
-    return {
-        name: _appearance(value)
-        for name, value in vars(callback).items()
-        if name not in ("params", "validation_data") and isinstance(value, _CAN_HOLD_STATE)
-    }
-
-
-def _appearance(value: Any, depth: int = 0) -> Any:
-    """What can be compared later: `repr` alone leaves out the middle of arrays."""
-    if isinstance(value, np.ndarray):
-        return value.shape, value.dtype.str, value.tobytes()
-    if isinstance(value, dict) and depth < _DEEPEST:
-        return [(repr(key), _appearance(item, depth + 1)) for key, item in value.items()]
-    if isinstance(value, _CONTAINERS) and depth < _DEEPEST:
-        return [_appearance(item, depth + 1) for item in value]
-    return repr(value)
 
 
 def _numbered(tensors: dict[str, Any], prefix: str) -> list[Any]:

@@ -105,6 +105,8 @@ class ProtectedFit:
             restored = self._session.start()
         if restored is not None:
             self._prepare(restored)
+        elif self._session.incarnation > 0:
+            self._states.begin_afresh()
         self._get_result = keras_internals.override(
             self._model, "_get_metrics_result_or_logs", self._result_or_logs
         )
@@ -120,6 +122,7 @@ class ProtectedFit:
         self._resume, self._restored_part = resume, restored.part
         self._train_steps = restored.manifest.step
         self._scalars = model_state.scalar_values(self._model)
+        self._states.begin_again()
         over = self._epochs if resume.phase == "finished" and resume.stopped else resume.epoch
         keras_internals.set_initial_epoch(self._model, over)
         if resume.phase == "finished" and over >= self._epochs:
@@ -144,7 +147,7 @@ class ProtectedFit:
         keras_internals.set_initial_epoch(self._model, None)
         if self._resume is not None:  # no epoch was left
             # Callbacks behind ours go on to end the training: EarlyStopping puts its best weights back.
-            self._restore_before_first_step(self._resume)
+            self._restore_before_first_step(self._resume, go_on=False)
             # A later fit on the same data set goes on with the seeds that this one has left.
             self._train_data.restore(self._resume.train, self._restored_part.tensors)
             self._session.finish(None)
@@ -238,7 +241,7 @@ class ProtectedFit:
         self._epoch_logs, self._epoch_was_trained = resume.epoch_logs, True
         return iter(())
 
-    def _restore_before_first_step(self, resume: ResumePoint) -> None:
+    def _restore_before_first_step(self, resume: ResumePoint, *, go_on: bool = True) -> None:
         """Undoes what callbacks did in beginning training and the resumed epoch: both had begun before."""
         for variable, value in self._scalars:
             variable.assign(value)
@@ -246,7 +249,7 @@ class ProtectedFit:
         checksums = part.values.get("replica_checksums", {})
         replica_parts.restore(self._replica_parts(), part.tensors, checksums)
         self._restore_history(resume)
-        self._states.restore(resume.callbacks, part.tensors)
+        self._states.restore(resume.callbacks, part.tensors, phase=resume.phase, go_on=go_on)
         with self._model.distribute_strategy.scope():
             self._generators.restore(part.tensors)
         set_random_state(part.values["random"])
