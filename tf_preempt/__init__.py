@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tf_preempt._version import __version__
 
 if TYPE_CHECKING:
-    from tf_preempt import callbacks, cluster_resolvers, errors, strategies, termination, testing
+    from tf_preempt import callbacks, cluster_resolvers, data, errors, strategies, termination, testing
     from tf_preempt.checkpointing.handler import PreemptionCheckpointHandler
     from tf_preempt.errors import TfPreemptError
     from tf_preempt.termination.config import TerminationConfig
@@ -22,6 +22,7 @@ __all__ = [
     "TfPreemptError",
     "callbacks",
     "cluster_resolvers",
+    "data",
     "errors",
     "strategies",
     "termination",
@@ -29,7 +30,7 @@ __all__ = [
     "__version__",
 ]
 
-_SUBPACKAGES = ("callbacks", "cluster_resolvers", "errors", "strategies", "termination", "testing")
+_SUBPACKAGES = ("callbacks", "cluster_resolvers", "data", "errors", "strategies", "termination", "testing")
 _NAMES = {
     "PreemptionCheckpointHandler": "tf_preempt.checkpointing.handler",
     "TerminationConfig": "tf_preempt.termination.config",

@@ -9,6 +9,8 @@ So three sources are used, cheapest first:
 1. the iterator's own state;
 2. the state that it had when it was new, which is kept for this;
 3. making and beginning as many iterators as the saved program had, without going through their elements.
+
+Data sets of `tf_preempt.data` need none of this: which epoch is next is a number, saved and set last.
 """
 
 from __future__ import annotations
@@ -19,7 +21,14 @@ from typing import Any
 
 from tf_preempt.callbacks._keras_internals import Epochs
 from tf_preempt.callbacks.resume_point import DataPlace
-from tf_preempt.checkpointing.iterator_state import advance, set_position, shuffles_in, take_position
+from tf_preempt.checkpointing.iterator_state import (
+    advance,
+    set_epochs,
+    set_position,
+    shuffles_in,
+    take_epochs,
+    take_position,
+)
 from tf_preempt.strategies import _tf_internals
 
 _log = logging.getLogger("tf_preempt")
@@ -45,11 +54,16 @@ class DataStream:
         self._current_begun = False
         dataset = _tf_internals.undistributed(epochs.dataset)
         self._reshuffles = [] if dataset is None else _tf_internals.reshuffles(dataset)
+        self._counters = [] if dataset is None else _tf_internals.epoch_counters(dataset)
         self._shuffles = len(self._shuffle_ids)
 
     @property
     def _shuffle_ids(self) -> set[int]:
         return {id(one) for one in self._reshuffles}
+
+    @property
+    def _counter_ids(self) -> set[int]:
+        return {id(one) for one in self._counters if one.options.shuffle}
 
     def leave(self) -> None:
         """Notes that `fit` ends before its time, with the seeds of its data set where they are."""
@@ -57,13 +71,13 @@ class DataStream:
 
     def shares_shuffle_with(self, other: DataStream) -> bool:
         """Says whether both draw from one shuffle, so that each advances the other's seeds."""
-        return bool(self._shuffle_ids & other._shuffle_ids)
+        return bool(self._shuffle_ids & other._shuffle_ids or self._counter_ids & other._counter_ids)
 
     def at_step(self, iterator: Any) -> None:
         """Notes which iterator the next step takes from; before it takes."""
         if iterator is not self._current:
             self._current, self._current_begun = iterator, False
-            self._new_position = take_position(iterator, f"{self._name}_new") or {}
+            self._new_position = _place_of(iterator, f"{self._name}_new")
 
     def step_taken(self) -> None:
         """Notes that an element was taken from the iterator of `at_step`."""
@@ -80,9 +94,11 @@ class DataStream:
         iterator = self._current if within else self._epochs.iterator
         tensors = dict(self._new_position)
         if iterator is not None:
-            tensors |= take_position(iterator, self._name) or {}
+            tensors |= _place_of(iterator, self._name)
             if iterator is not self._current:  # made, but no step has come to it
-                tensors |= take_position(iterator, f"{self._name}_new") or {}
+                tensors |= _place_of(iterator, f"{self._name}_new")
+        elif self._current is not None:  # between epochs of unknown length
+            tensors |= take_epochs(self._current, self._name)
         seen, batches = self._epochs.counters
         place = DataPlace(
             # Keras counts a step before it gives it.
@@ -102,10 +118,14 @@ class DataStream:
         iterator = self._epochs.create_iterator()
         if not seeds_in_state and shuffles_in(tensors, new) < self._shuffles:
             iterator = self._begin_again(iterator, place, advanced_later=place.kept and not has_position)
+        epochs = tensors
         if not set_position(iterator, self._name, tensors) and place.kept:
+            set_epochs(iterator, new, tensors)
             advance(iterator, place.taken)
+            epochs = take_epochs(iterator, self._name)
         if not seeds_in_state:
             set_position(self._epochs.create_iterator(), new, tensors)
+        set_epochs(iterator, self._name, epochs)
         self._epochs.creations, self._begun = place.creations, place.begun
         self._epochs.counters = (place.taken, place.batches)
         self._current, self._current_begun = iterator, place.taken > 0
@@ -135,5 +155,13 @@ class DataStream:
         for _ in range(count):
             iterator = self._epochs.create_iterator()
             if self._shuffles > 1:
+                epochs = take_epochs(iterator, self._name)
                 advance(iterator, 1)
+                set_epochs(iterator, self._name, epochs)
             self._begun += 1
+
+
+def _place_of(iterator: Any, name: str) -> dict[str, Any]:
+    """The position of an iterator; where its state cannot be saved, the numbers of epochs at least."""
+    position = take_position(iterator, name)
+    return take_epochs(iterator, name) if position is None else position

@@ -24,6 +24,7 @@ from tf_preempt.checkpointing.directory import directory_news, resolve_directory
 from tf_preempt.checkpointing.generators import Generators
 from tf_preempt.checkpointing.iterator_state import set_position, take_position
 from tf_preempt.checkpointing.random_state import set_random_state, take_random_state
+from tf_preempt.checkpointing.replay import ReplayedIterator, warn_of_replay
 from tf_preempt.checkpointing.saving import Snapshot
 from tf_preempt.checkpointing.session import SessionOptions, TrainingSession
 from tf_preempt.checkpointing.step_randomness import warn_of_random_ops
@@ -36,6 +37,7 @@ from tf_preempt.termination.config import TerminationConfig
 _log = logging.getLogger("tf_preempt")
 _T = TypeVar("_T")
 _SYNC_ON_READ = "sync_on_read/"
+_REPLAYED = "replayed"
 
 
 class PreemptionCheckpointHandler:
@@ -122,6 +124,7 @@ class PreemptionCheckpointHandler:
         self._looked_at_step = False
         self._finished = False
         self._tracked: dict[str, Any] = {}
+        self._replayed: dict[str, ReplayedIterator] = {}
         self._restored = WorkerPart()
         self._sync_on_read = _sync_on_read_parts(checkpoint)
         untracked = replica_parts.untracked_variables(checkpoint)
@@ -240,6 +243,10 @@ class PreemptionCheckpointHandler:
     def track(self, iterator: Any, name: str | None = None) -> Any:
         """Saves this iterator's position with every checkpoint, and restores it now if there is one.
 
+        Where TensorFlow cannot save the state of the pipeline (a Python generator, a stateful random op), the
+        elements that are taken are counted, and taken again after a resume; one warning says so.  Track such
+        an iterator before anything is taken from it: it is put at its beginning.
+
         Args:
             iterator: a ``tf.data.Iterator`` or the iterator of a distributed data set.
             name: what it is called in checkpoints; None: by the order of the calls.  Track the iterator of a
@@ -250,28 +257,46 @@ class PreemptionCheckpointHandler:
 
         Raises:
             UnsupportedStrategyError: the iterator is of a kind whose position cannot be saved.
+            ConfigError: a data set of `tf_preempt.data` has ``options.experimental_symbolic_checkpoint``.
+            CheckpointMismatchError: a data set of `tf_preempt.data` has another length, batch size or seed
+                than when the checkpoint was written; or elements that are to be taken again are not there.
         """
         key = name if name is not None else str(len(self._tracked))
         place = f"iterator/{key}"
         is_new = key not in self._tracked
         if is_new and set_position(iterator, place, self._restored.tensors):
             _log.info("Data iterator %r goes on where it was.", key)
+        elif self._tracked.get(key) is iterator:
+            return iterator
         elif take_position(iterator, place) is None:
-            _log.warning(
-                "The state of data iterator %r cannot be saved: its pipeline holds a Python generator or a "
-                "stateful random op. After a resume it begins at its beginning. "
-                "HINT: use seeded tf.data transformations in their place.",
-                key,
-            )
-        elif is_new and self._was_restored:
-            _log.warning(
-                "The checkpoint has no position of a data iterator %r: it begins at its beginning. "
-                "HINT: track the same iterators in the same order, or under the same names; the one of a new "
-                "epoch under the name of the one before.",
-                key,
-            )
+            self._track_by_count(iterator, key, is_new=is_new)
+        else:
+            self._replayed.pop(key, None)
+            if is_new and self._was_restored:
+                self._warn_of_no_position(key)
         self._tracked[key] = iterator
         return iterator
+
+    def _track_by_count(self, iterator: Any, key: str, *, is_new: bool) -> None:
+        """Counts what is taken, as the state cannot be saved; takes it again if a checkpoint says so."""
+        replayed = self._replayed[key] = ReplayedIterator(iterator, f"iterator/{key}")
+        if not is_new:
+            return
+        warn_of_replay(key)
+        taken = self._restored.values.get(_REPLAYED, {}).get(key)
+        if taken is not None:
+            _log.info("Data iterator %r: %s elements are taken again and dropped.", key, taken)
+            replayed.replay(taken, self._restored.tensors)
+        elif self._was_restored:
+            self._warn_of_no_position(key)
+
+    def _warn_of_no_position(self, key: str) -> None:
+        _log.warning(
+            "The checkpoint has no position of a data iterator %r: it begins at its beginning. "
+            "HINT: track the same iterators in the same order, or under the same names; the one of a new "
+            "epoch under the name of the one before.",
+            key,
+        )
 
     def save(self) -> None:
         """Saves and commits now; all workers have to call it after the same step.
@@ -323,13 +348,19 @@ class PreemptionCheckpointHandler:
         tensors = {name: variable.read_value() for name, variable in self._sync_on_read.items()}
         replica_tensors, checksums = replica_parts.take(self._replica_parts)
         tensors |= replica_tensors | self._generators.take()
+        taken = {}
         for key, iterator in self._tracked.items():
-            tensors |= take_position(iterator, f"iterator/{key}") or {}
+            if key in self._replayed:
+                taken[key], replayed_tensors = self._replayed[key].take()
+                tensors |= replayed_tensors
+            else:
+                tensors |= take_position(iterator, f"iterator/{key}") or {}
         return Snapshot(
             step=self._steps,
             resume={"phase": "finished" if self._finished else "train", "step": self._steps},
             part=WorkerPart(
-                tensors=tensors, values={"random": take_random_state(), "replica_checksums": checksums}
+                tensors=tensors,
+                values={"random": take_random_state(), "replica_checksums": checksums, _REPLAYED: taken},
             ),
         )
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_preempt.data.epochs import counter_of
 from tf_preempt.strategies import _tf_internals
 
 _SHARING_OPS = ("PyFunc", "PyFuncStateless")
@@ -66,6 +67,7 @@ def shares_arrays(dataset: tf.data.Dataset) -> bool:
     calls_numpy = any(
         op.type in _SHARING_OPS
         for one in _tf_internals.walk_dataset(dataset)
+        if counter_of(one) is None  # its arrays are new, and nobody keeps them
         for op in _tf_internals.dataset_function_ops(one)
     )
     return calls_numpy and not _is_batched_last(dataset)

@@ -51,6 +51,7 @@ from tf_preempt.strategies._tf_internals.datasets import (
     dataset_file_names,
     dataset_function_ops,
     dataset_inputs,
+    epoch_counters,
     reshuffles,
     undistributed,
     walk_dataset,
@@ -75,6 +76,7 @@ from tf_preempt.strategies._tf_internals.generators import (
     tensorflow_global_generator,
 )
 from tf_preempt.strategies._tf_internals.iterators import (
+    dataset_behind,
     deserialize_iterator,
     owned_iterators,
     serialize_iterator,
@@ -84,6 +86,8 @@ from tf_preempt.strategies._tf_internals.keras_build import (
     called_by_keras_build,
 )
 from tf_preempt.strategies._tf_internals.restarts import (
+    count_elements,
+    end_iterator,
     restart_iterator,
 )
 from tf_preempt.strategies._tf_internals.variables import (
@@ -109,6 +113,7 @@ __all__ = [
     "dataset_file_names",
     "dataset_function_ops",
     "dataset_inputs",
+    "epoch_counters",
     "reshuffles",
     "undistributed",
     "walk_dataset",
@@ -123,11 +128,14 @@ __all__ = [
     "eager_seeds",
     "keras_global_generator",
     "tensorflow_global_generator",
+    "dataset_behind",
     "deserialize_iterator",
     "owned_iterators",
     "serialize_iterator",
     "shuffles_in_state",
     "called_by_keras_build",
+    "count_elements",
+    "end_iterator",
     "restart_iterator",
     "is_sync_on_read",
     "local_values",

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_preempt.data.epochs import EpochCounter, counter_of
 from tf_preempt.strategies._tf_internals.access import attribute
 from tf_preempt.strategies._tf_internals.functions import ops_in
 
@@ -69,6 +70,20 @@ def reshuffles(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
         InternalsChangedError: TensorFlow's private names have changed.
     """
     return [one for one in walk_dataset(dataset) if getattr(one, "_reshuffle_each_iteration", False)]
+
+
+def epoch_counters(*datasets: tf.data.Dataset) -> list[EpochCounter]:
+    """What counts the epochs of the data sets of `tf_preempt.data` that some pipelines read, each once.
+
+    Args:
+        *datasets: whose order decides that of the counters.
+
+    Raises:
+        InternalsChangedError: TensorFlow's private names have changed.
+    """
+    nodes = (node for dataset in datasets for node in walk_dataset(dataset))
+    found = {id(counter): counter for node in nodes if (counter := counter_of(node)) is not None}
+    return list(found.values())
 
 
 def undistributed(dataset: Any) -> tf.data.Dataset | None:

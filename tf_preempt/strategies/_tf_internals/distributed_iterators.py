@@ -7,13 +7,15 @@ each of its replicas in turn.
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import tensorflow as tf
 
+from tf_preempt import errors
 from tf_preempt.strategies._tf_internals.access import attribute, attributes, private_module
 from tf_preempt.strategies._tf_internals.counted import (
     first_rows_spec,
@@ -22,6 +24,10 @@ from tf_preempt.strategies._tf_internals.counted import (
     spec_with_total,
     with_total,
 )
+from tf_preempt.strategies._tf_internals.datasets import epoch_counters
+from tf_preempt.strategies._tf_internals.iterators import dataset_behind, owned_iterators
+from tf_preempt.strategies._tf_internals.keras_build import called_by_keras_build
+from tf_preempt.strategies._tf_internals.restarts import end_iterator
 
 # Also the mark of data sets and iterators that are read on the host.
 ON_HOST = tf.distribute.InputOptions(
@@ -78,8 +84,18 @@ def _types() -> SimpleNamespace:
     class CountedIterator(base.DistributedIterator):  # type: ignore[misc, name-defined]
         """TensorFlow's distributed iterator; where batches can differ in size, they are counted."""
 
+        looks_only = False
+        """Keras learns from the first element what elements are like; nothing is trained on it."""
+
         @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
         def get_next(self, name: str | None = None) -> Any:
+            if not self.looks_only:
+                return self._next(name)
+            with _epochs_kept(self):
+                return self._next(name)
+
+        @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+        def _next(self, name: str | None) -> Any:
             if not counts(self):
                 return super().get_next(name)
             _check_cross_replica(self._strategy)
@@ -214,7 +230,25 @@ def make_iterator(owner: Any, datasets: Any) -> Any:
         replica_order=owner._replica_order,
     )
     iterator._element_spec = owner._element_spec
+    iterator.looks_only = called_by_keras_build()
     return iterator
+
+
+@contextlib.contextmanager
+def _epochs_kept(iterator: Any) -> Iterator[None]:
+    """Ends an iterator after the block, and lets the epoch that it began be begun again by the next one."""
+    try:
+        owned = owned_iterators(iterator)
+    except errors.UnsupportedStrategyError:  # TensorFlow's own, which reads ahead and cannot be ended
+        owned = []
+    behind = [dataset_behind(one) for one in owned]
+    counters = epoch_counters(*(dataset for dataset in behind if dataset is not None))
+    epochs = [counter.next_epoch for counter in counters]
+    yield
+    if counters:
+        end_iterator(iterator)
+    for counter, epoch in zip(counters, epochs, strict=True):
+        counter.next_epoch = epoch
 
 
 def _value_or_dummy(optional: Any, make_dummy: Callable[[Any], Any]) -> Any:

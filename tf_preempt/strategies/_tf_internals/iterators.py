@@ -41,6 +41,16 @@ def owned_iterators(iterator: Any) -> list[Any]:
     return found
 
 
+def dataset_behind(owned: Any) -> tf.data.Dataset | None:
+    """The data set that one iterator goes through, after distribution; None if it was made in a graph.
+
+    Args:
+        owned: one of `owned_iterators`.
+    """
+    found = getattr(owned, "_dataset", None)
+    return found if isinstance(found, tf.data.Dataset) else None
+
+
 def serialize_iterator(owned: Any) -> tf.Tensor:
     """The state of one iterator.
 

@@ -64,7 +64,8 @@ class SourceFacts:
             not.
         repeated: what its functions choose or order by chance would be the same in every epoch, once that has
             a seed.
-        seeds: those that its shuffles were given, as text.
+        by_index: it reads data sets of `tf_preempt.data`, which come in one order on all workers.
+        seeds: those that its shuffles were given, as text; and what orders of `tf_preempt.data` depend on.
         batch_size: rows of a whole batch; None if unknown.
         batches: how many; None if unknown or endless.
         element_spec: as text, without the number of rows.
@@ -79,6 +80,7 @@ class SourceFacts:
     free_order: bool = False
     obstacle: str | None = None
     repeated: bool = False
+    by_index: bool = False
     seeds: str = ""
     batch_size: int | None = None
     batches: int | None = None
@@ -136,6 +138,8 @@ def source_facts(dataset: tf.data.Dataset, workers: int) -> SourceFacts:
     options = dataset.options()
     cardinality = int(dataset.cardinality())
     policy = options.experimental_distribute.auto_shard_policy
+    seeds = [str(pair) for node in nodes for pair in orders.given_seeds(node)]
+    by_index = [str(counter.options) for counter in _tf_internals.epoch_counters(dataset)]
     return SourceFacts(
         policy=policy,
         files=_file_counts(dataset, nodes, workers) if policy in (Policy.AUTO, Policy.FILE) else None,
@@ -143,7 +147,8 @@ def source_facts(dataset: tf.data.Dataset, workers: int) -> SourceFacts:
         unseeded=any(orders.is_unseeded(node) for node in nodes),
         unordered=any(orders.is_unordered(node) for node in nodes) or _hides_any_order(dataset, nodes),
         free_order=options.deterministic is False,
-        seeds=", ".join(str(pair) for node in nodes for pair in orders.given_seeds(node)),
+        by_index=bool(by_index),
+        seeds=", ".join(seeds + by_index),
         batch_size=batch_size(dataset),
         batches=cardinality if cardinality >= 0 else None,
         element_spec=_spec_text(dataset.element_spec),

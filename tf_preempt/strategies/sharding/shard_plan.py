@@ -112,8 +112,11 @@ def share(count: int, workers: int, worker: int) -> int:
 
 def _plan_elements(rows: Sequence[SourceFacts]) -> ShardingExplanation:
     mine, workers = rows[0], len(rows)
-    hint = f"{_FROM_FUNCTION_HINT}."
-    if mine.policy == Policy.DATA:
+    hint: str | None = f"{_FROM_FUNCTION_HINT}."
+    if mine.by_index:
+        why = "for it is read by index, in one order of all workers"
+        hint = None
+    elif mine.policy == Policy.DATA:
         why = "as was asked for"
     elif mine.files is None:
         why = "for it cannot be sharded by files"

@@ -1,0 +1,129 @@
+"""Batches from whatever can be read by index."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_preempt.data.batches import batches
+from tf_preempt.data.items import ItemFormat
+from tf_preempt.data.options import BatchOptions
+from tf_preempt.errors import ConfigError
+
+_NAME = "from_source"
+
+
+def from_source(
+    source: Any,
+    *,
+    batch_size: int,
+    shuffle: bool = True,
+    seed: int | None = None,
+    drop_remainder: bool = False,
+) -> tf.data.Dataset:
+    """A data set of batches of items that are read by index, in an order that a resumed run has again.
+
+    Use it for what does not fit into memory and can be read anywhere: ``tfds.data_source``, HDF5, a list of
+    files that ``__getitem__`` opens.  A resumed run reads nothing that was trained on before.
+
+    The order of an epoch follows from `seed` and the number of the epoch alone.  Each new iterator begins the
+    next epoch, and so does each round of ``repeat``.  The first batch that Keras looks at before training,
+    under a strategy of this package, does not count.
+
+    Example:
+        >>> source = tfds.data_source("mnist", split="train")
+        >>> data = tf_preempt.data.from_source(source, batch_size=32, seed=1)
+        >>> data = data.map(lambda item: (item["image"], item["label"])).prefetch(2)
+
+    Args:
+        source: has ``__len__`` and ``__getitem__``, which takes an index from 0 and gives one item: arrays,
+            tensors, numbers and texts, in dicts and tuples.  If it has ``__getitems__``, that is given the
+            list of a batch's indices, and gives as many items.  TensorFlow's threads call them, one call
+            after the other for one iterator.  Item 0 is read once at the beginning; all others must have
+            its structure, shapes and dtypes.
+        batch_size: items of a batch, of all replicas together.
+        shuffle: a new order in each epoch; else the order of the indices.
+        seed: of the orders, from 0 to 2**63 - 1; the same on all workers.  Needed with `shuffle`.
+        drop_remainder: leave out a last batch that is not full.
+
+    Returns:
+        A ``tf.data.Dataset`` of known length whose elements are structured like an item, with an axis of
+        `batch_size` put first (of unknown length where the last batch is smaller).
+
+    Raises:
+        ConfigError: the source cannot be read by index or is empty; its first item holds what is no tensor;
+            see also `BatchOptions`.  While the data set is read, an item that differs from the first one ends
+            in TensorFlow's ``InvalidArgumentError`` with the text of a `ConfigError` that names its index.
+    """
+    options = BatchOptions(
+        made_by=_NAME,
+        examples=_length(source),
+        batch_size=batch_size,
+        shuffle=shuffle,
+        seed=seed,
+        drop_remainder=drop_remainder,
+    )
+    found = ItemFormat(_first_item(source))
+    read = _reader(source)
+
+    def fetch(indices: np.ndarray) -> list[np.ndarray]:
+        wanted = [int(index) for index in indices]
+        return found.stack(read(wanted), wanted)
+
+    def batch(indices: tf.Tensor) -> Any:
+        # Stateless, so that positions can be saved: which items are read follows from the indices.
+        parts = tf.numpy_function(fetch, [indices], found.dtypes, stateful=False)
+        for part, shape in zip(parts, found.shapes, strict=True):
+            part.set_shape([options.static_rows, *shape])
+        return tf.nest.pack_sequence_as(found.structure, parts)
+
+    return batches(options, batch, fetch)
+
+
+def _length(source: Any) -> int:
+    if not hasattr(source, "__getitem__") or not hasattr(source, "__len__"):
+        raise ConfigError(
+            f"from_source was given a {type(source).__name__}: expected __len__ and __getitem__, as a list "
+            "or tfds.data_source has them.",
+            hint="a generator or a tf.data.Dataset cannot be read by index: write its examples to files that "
+            "can, or shuffle it with a seed of its own",
+        )
+    try:
+        return len(source)
+    except TypeError as error:
+        raise ConfigError(
+            f"the length of the source, a {type(source).__name__}, cannot be asked for: {error}",
+            hint="__len__ has to return the number of items",
+        ) from error
+
+
+def _first_item(source: Any) -> Any:
+    try:
+        return source[0]
+    except Exception as error:
+        raise ConfigError(
+            f"source[0], of a {type(source).__name__}, raised {type(error).__name__}: {error}; expected one "
+            "item per index, from 0.",
+            hint="for a table or a dict, write a class whose __getitem__ takes the number of a row",
+        ) from error
+
+
+def _reader(source: Any) -> Callable[[list[int]], Sequence[Any]]:
+    read_many = getattr(source, "__getitems__", None)
+    if read_many is None:
+        return lambda indices: [source[index] for index in indices]
+
+    def read(indices: list[int]) -> Sequence[Any]:
+        items = read_many(indices)
+        if not isinstance(items, Sequence) or len(items) != len(indices):
+            raise ConfigError(
+                f"__getitems__ of the source was asked for {len(indices)} items ({indices[0]}, ...) and gave "
+                f"{items!r:.80}: expected a list of as many items.",
+                hint="return one item per index, or leave __getitems__ out",
+            )
+        return items
+
+    return read
