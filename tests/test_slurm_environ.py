@@ -128,8 +128,9 @@ def test_the_steps_own_counts_win_over_what_the_job_asked_for():
         ("n10,a1", ["n[9-10]", "a1"], (1, 1)),
         ("n10,b1", ["n[9-10]", "a1", "b1"], (1, 1)),
         ("n[9-10]", ["n[9-10]", "a1"], (2,)),
-        ("a1,n[9-10]", ["n[9-10]", "a1"], ()),
+        ("a1,n[9-10]", ["n[9-10]", "a1"], (2, 1)),
         ("n[9-11]", ["n[9-10]", "a1"], ()),
+        ("n[9-10]", ["n[9-10]", "n10"], ()),
         ("n[9-10]", [], ()),
     ],
 )
@@ -140,6 +141,61 @@ def test_knows_which_nodes_belong_to_which_component(nodes, groups, sizes):
         changed({**named, **lists, "SLURM_HET_SIZE": str(len(groups) or 999_999_999)})
     )
     assert job.group_nodes == sizes
+
+
+def named_groups(word, *groups, job_id=None):
+    """Variables of the components of a heterogeneous job, in one of the two ways they are named."""
+    owner = {} if job_id is None else {f"SLURM_JOB_ID_{word}_GROUP_0": str(job_id)}
+    return owner | {f"SLURM_JOB_NODELIST_{word}_GROUP_{group}": text for group, text in enumerate(groups)}
+
+
+OWN = ("n11", "n[9,12]")
+
+
+# SLURM_STEP_NODELIST is n[9,11-12], of which n11 is the first component's.
+@pytest.mark.parametrize(
+    ("groups", "size", "nodes", "counts", "sizes"),
+    [
+        (named_groups("HET", *OWN, job_id=7), 2, "n11 n9 n12", (2, 3, 1), (1, 2)),
+        # srun that makes the job itself names them so in Slurm 22.05.
+        (named_groups("PACK", *OWN, job_id=7), 2, "n11 n9 n12", (2, 3, 1), (1, 2)),
+        # Inherited from the job that has submitted this one: all of them, or some.
+        (named_groups("HET", *OWN, job_id=6), 1, "n9 n11 n12", (3, 2, 1), ()),
+        (
+            named_groups("HET", "n[9,12]", "n11", job_id=6) | named_groups("PACK", *OWN, job_id=7),
+            2,
+            "n11 n9 n12",
+            (2, 3, 1),
+            (1, 2),
+        ),
+        ({}, 2, "n9 n11 n12", (3, 2, 1), ()),
+    ],
+)
+def test_nodes_of_a_heterogeneous_step_come_component_by_component(groups, size, nodes, counts, sizes):
+    step = {
+        "SLURM_STEP_NODELIST": "n[9,11-12]",
+        "SLURM_STEP_TASKS_PER_NODE": "3,2,1",
+        "SLURMD_NODENAME": None,
+    }
+    numbers = {"SLURM_STEP_NUM_TASKS": "6", "SLURM_HET_SIZE": "2"}
+    job = SlurmJob.from_environ(changed({**step, **numbers, **groups}))
+    assert (job.het_size, job.nodes, job.tasks_per_node) == (size, tuple(nodes.split()), counts)
+    assert job.group_nodes == sizes
+
+
+def test_counts_that_are_not_for_the_nodes_of_a_heterogeneous_step_are_refused():
+    step = {"SLURM_STEP_NODELIST": "n[9,11-12]", "SLURM_STEP_NUM_TASKS": "6", "SLURM_HET_SIZE": "2"}
+    with pytest.raises(SlurmError, match="are for 2 nodes, but the step has 3"):
+        SlurmJob.from_environ(
+            changed(
+                {
+                    **step,
+                    **named_groups("HET", *OWN, job_id=7),
+                    "SLURM_STEP_TASKS_PER_NODE": "3(x2)",
+                    "SLURMD_NODENAME": None,
+                }
+            )
+        )
 
 
 @pytest.mark.parametrize(

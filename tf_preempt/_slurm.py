@@ -10,7 +10,9 @@ This is the one module that knows the names of Slurm's variables.  Not all of th
   ``SLURM_STEP_*`` until its own ``srun`` replaces them.
 * ``SLURM_DISTRIBUTION`` is absent under a plain ``srun``, and can have a second part about sockets and cores
   (``block:cyclic,nopack``), which does not move a task to another node.  In a step over several components of
-  a heterogeneous job it is the last component's, whose tasks count on from those of the others.
+  a heterogeneous job it is that of one component, mostly the last, and not the same one in all tasks.
+* ``SLURM_STEP_NODELIST`` and ``SLURM_STEP_TASKS_PER_NODE`` of such a step are sorted by the nodes' names, but
+  ranks and ``SLURM_NODEID`` go through one component after the other.
 * ``SLURM_NTASKS_PER_NODE`` is what the job asked for.  Where a step's number of tasks does not fit, srun
   warns, ignores it and leaves it set: it counts only where ``SLURM_STEP_TASKS_PER_NODE`` is not to be seen.
 * ``SLURMD_TRES_BIND`` is unset on a node with one task, whatever the others have.
@@ -19,7 +21,8 @@ This is the one module that knows the names of Slurm's variables.  Not all of th
 * ``SLURM_ARRAY_JOB_ID`` may be inherited likewise, from the array whose element has submitted this job.
   ``scontrol requeue`` takes the own number of an element, but for the last element's, which is the array's.
 * ``SLURM_JOB_ID`` is the first component's in all steps of a heterogeneous job.  Those of all components
-  (``SLURM_JOB_ID_HET_GROUP_0`` and so on) are inherited, too, by jobs that are submitted from there.
+  (``SLURM_JOB_ID_HET_GROUP_0`` and so on) are inherited, too, by jobs that are submitted from there.  If srun
+  itself made the job, they have only their former names (``SLURM_JOB_ID_PACK_GROUP_0``), in Slurm 22.05.
 
 References:
     srun(1), sbatch(1), section OUTPUT ENVIRONMENT VARIABLES; the environments of every task of 31 jobs under
@@ -28,8 +31,10 @@ References:
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tf_preempt._hostlist import expand_tasks_per_node
@@ -55,6 +60,7 @@ _FIRST_RESERVED_STEP = 0xFFFF_FFFA
 _GPU_BINDING = re.compile(r"gpu:(?:verbose,)?(?:per_task|single|map_gpu|mask_gpu)")
 # Slurm's own limit for heterogeneous jobs; keeps a nonsensical number from costing time.
 _MOST_COMPONENTS = 128
+_GROUP_WORDS = ("HET", "PACK")
 
 
 def is_slurm_job(environ: Mapping[str, str]) -> bool:
@@ -133,7 +139,7 @@ class SlurmJob:
         nodeid: position of this task's node in `nodes`; None if Slurm does not say.
         localid: rank of this task among those on its node; None if Slurm does not say.
         ntasks: number of tasks.
-        nodes: names of the nodes, in Slurm's order.
+        nodes: names of the nodes, in Slurm's order: component by component in a heterogeneous job.
         tasks_per_node: number of tasks on each of `nodes`; None if no variable says so.
         distribution: how tasks are laid over the nodes: ``block``, ``cyclic``, ``plane``, ``arbitrary``, in
             lower case and without the parts about sockets and cores; empty if Slurm does not say.
@@ -143,8 +149,11 @@ class SlurmJob:
         restart_count: how often the job was requeued.
         gpu_lists: those of `GPU_VARIABLES` that are set, with what they say; set by Slurm or by the user.
         hostfile: file that names the node of each rank (arbitrary distribution); None if there is none.
-        group_nodes: how many of `nodes` belong to each component of a heterogeneous job; empty for other
-            jobs, and if the step's nodes are not those of its components in order.
+        het_size: number of components of the job; 1 if it is not heterogeneous.
+        group_nodes: how many of `nodes` belong to each component of a heterogeneous job that has any; empty
+            for other jobs, and if the variables do not say whose the nodes are.
+        group_distributions: distribution of each of these; from the resolver, Slurm has no variable; empty if
+            it did not ask.
         rank_nodes: node of each rank, where a host file says so; from the resolver, Slurm has no variable.
         step_gpus: Slurm's numbers of the GPUs bound to this task or its step; empty if none.
         gpus_on_node: number of GPUs that this step (or job, outside a step) has on this node; None if Slurm
@@ -172,7 +181,9 @@ class SlurmJob:
     restart_count: int = 0
     gpu_lists: tuple[tuple[str, str], ...] = ()
     hostfile: str | None = None
+    het_size: int = 1
     group_nodes: tuple[int, ...] = ()
+    group_distributions: tuple[str, ...] = ()
     rank_nodes: tuple[str, ...] = field(default=(), repr=False)
     step_gpus: tuple[str, ...] = ()
     gpus_on_node: int | None = None
@@ -225,9 +236,9 @@ class SlurmJob:
             SLURMD_NODENAME, SLURM_STEP_NUM_TASKS, SLURM_STEP_NUM_NODES, SLURM_STEP_NODELIST,
             SLURM_STEP_TASKS_PER_NODE, SLURM_STEP_RESV_PORTS, SLURM_STEP_GPUS, SLURM_GPUS_ON_NODE,
             SLURM_GPUS_PER_TASK, SLURMD_TRES_BIND, SLURM_DISTRIBUTION, SLURM_DIST_PLANESIZE, SLURM_HOSTFILE,
-            SLURM_HET_SIZE, SLURM_JOB_NODELIST_HET_GROUP_0 and so on, SLURM_RESTART_COUNT, and
-            `GPU_VARIABLES`; as second choice or check SLURM_NTASKS, SLURM_NPROCS, SLURM_NNODES,
-            SLURM_NTASKS_PER_NODE, SLURM_JOB_NODELIST, SLURM_NODELIST.
+            SLURM_HET_SIZE, SLURM_JOB_ID_HET_GROUP_0, SLURM_JOB_NODELIST_HET_GROUP_0 and so on (or PACK in
+            place of HET), SLURM_RESTART_COUNT, and `GPU_VARIABLES`; as second choice or check SLURM_NTASKS,
+            SLURM_NPROCS, SLURM_NNODES, SLURM_NTASKS_PER_NODE, SLURM_JOB_NODELIST, SLURM_NODELIST.
         """
         variables = SlurmVariables(environ)
         job_id = variables.integer("SLURM_JOB_ID", minimum=1)
@@ -240,6 +251,9 @@ class SlurmJob:
         if step_id is not None and (step_id >= _FIRST_RESERVED_STEP or _is_inherited(variables)):
             step_id = None
         layout = _step_layout(variables) if step_id is not None else _job_layout(variables)
+        het_size = _het_size(variables, job_id)
+        groups = _groups(variables, job_id, het_size, layout.nodes)
+        layout = layout.in_order_of(groups)
         return cls(
             job_id=job_id,
             step_id=step_id,
@@ -252,7 +266,8 @@ class SlurmJob:
             restart_count=variables.integer("SLURM_RESTART_COUNT") or 0,
             gpu_lists=tuple((name, environ[name]) for name in GPU_VARIABLES if name in environ),
             hostfile=variables.text("SLURM_HOSTFILE"),
-            group_nodes=_group_nodes(variables, layout.nodes),
+            het_size=het_size,
+            group_nodes=tuple(map(len, groups)),
             step_gpus=tuple(part for part in (variables.text("SLURM_STEP_GPUS") or "").split(",") if part),
             gpus_on_node=variables.integer("SLURM_GPUS_ON_NODE"),
             gpus_bound=bool(_GPU_BINDING.search(variables.text("SLURMD_TRES_BIND") or "")),
@@ -305,6 +320,17 @@ class _Layout:
     nodes: tuple[str, ...]
     tasks_per_node: tuple[int, ...] | None
 
+    def in_order_of(self, groups: Sequence[tuple[str, ...]]) -> _Layout:
+        """The same, node by node of `groups`, if there are any."""
+        if not groups:
+            return self
+        nodes = tuple(itertools.chain(*groups))
+        counts = self.tasks_per_node
+        if counts is not None and len(counts) == len(nodes):
+            on_node = dict(zip(self.nodes, counts, strict=True))
+            counts = tuple(on_node[node] for node in nodes)
+        return dataclasses.replace(self, nodes=nodes, tasks_per_node=counts)
+
 
 def _step_layout(variables: SlurmVariables) -> _Layout:
     """Tasks and nodes of the step that this task belongs to."""
@@ -347,14 +373,27 @@ def _tasks_per_node(variables: SlurmVariables, *, ntasks: int, nodes: int) -> tu
     return None if per_node is None else (per_node,) * nodes
 
 
-def _group_nodes(variables: SlurmVariables, nodes: tuple[str, ...]) -> tuple[int, ...]:
-    """Cuts the step's nodes where a component of the heterogeneous job ends; it need not have all nodes."""
-    sizes: list[int] = []
-    for group in range(min(variables.integer("SLURM_HET_SIZE") or 0, _MOST_COMPONENTS)):
-        members = set(variables.hosts(f"SLURM_JOB_NODELIST_HET_GROUP_{group}"))
-        rest = nodes[sum(sizes) :]
-        sizes.append(next((count for count, node in enumerate(rest) if node not in members), len(rest)))
-    return tuple(size for size in sizes if size) if sizes and sum(sizes) == len(nodes) else ()
+def _het_size(variables: SlurmVariables, job_id: int) -> int:
+    """Number of components; 1 where the variables are those of the job from which this one was submitted."""
+    owners = [variables.integer(f"SLURM_JOB_ID_{word}_GROUP_0") for word in _GROUP_WORDS]
+    if any(owners) and job_id not in owners:
+        return 1
+    return max(1, min(variables.integer("SLURM_HET_SIZE") or 1, _MOST_COMPONENTS))
+
+
+def _groups(
+    variables: SlurmVariables, job_id: int, size: int, nodes: tuple[str, ...]
+) -> list[tuple[str, ...]]:
+    """The step's nodes of each component that has some; empty if the variables do not say whose they are."""
+    for word in _GROUP_WORDS if size > 1 else ():
+        if variables.integer(f"SLURM_JOB_ID_{word}_GROUP_0") not in (None, job_id):
+            continue  # inherited
+        members = [variables.hosts(f"SLURM_JOB_NODELIST_{word}_GROUP_{group}") for group in range(size)]
+        in_step = set(nodes)
+        groups = [tuple(node for node in group if node in in_step) for group in members]
+        if sorted(itertools.chain(*groups)) == sorted(nodes):
+            return [group for group in groups if group]
+    return []
 
 
 def _job_layout(variables: SlurmVariables) -> _Layout:

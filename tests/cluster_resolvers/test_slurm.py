@@ -84,7 +84,7 @@ def test_every_recorded_process_is_in_one_of_the_tests():
 @pytest.mark.parametrize(("environ", "placed"), tasks_of_steps())
 def test_each_task_of_a_real_job_has_the_addresses_of_all(environ, placed, seen_by_all_nodes):
     rank, environ = int(environ["SLURM_PROCID"]), seen_by_all_nodes(environ)
-    resolver = SlurmClusterResolver(port_base=9000, environ=environ)
+    resolver = SlurmClusterResolver(port_base=9000, environ=environ, control=Controller().control)
     addresses = [f"{node}:{9000 + local_rank}" for node, local_rank in placed]
     assert resolver.cluster_spec().as_dict() == {"worker": addresses}
     assert resolver.get_task_info() == ("worker", rank)
@@ -96,7 +96,10 @@ def test_each_task_of_a_real_job_has_the_addresses_of_all(environ, placed, seen_
 @pytest.mark.parametrize("name", WITH_STEPS)
 def test_the_tasks_of_a_real_job_agree_on_different_addresses(name, seen_by_all_nodes):
     for step in steps(name):
-        clusters = [SlurmClusterResolver(environ=seen_by_all_nodes(told)).cluster_spec() for told in step]
+        clusters = [
+            SlurmClusterResolver(environ=seen_by_all_nodes(told), control=Controller().control).cluster_spec()
+            for told in step
+        ]
         (addresses,) = clusters[0].as_dict().values()
         assert [cluster.as_dict() for cluster in clusters] == [{"worker": addresses}] * len(step)
         assert len({address.split(":")[1] for address in addresses}) == len(step)
@@ -173,13 +176,23 @@ def test_gpus_of_real_jobs(name, devices):
         assert [environ.get(variable) for environ in environs] == devices
 
 
+def test_the_controller_is_asked_for_the_components_when_the_resolver_is_built_and_not_again():
+    (first, *_), slurm = steps("het")[0], Controller(node1=0)
+    resolver = SlurmClusterResolver(environ=dict(first), control=slurm.control)
+    asked = slurm.questions
+    assert asked
+    for _ in range(2):
+        assert resolver.cluster_spec().num_tasks("worker") == 5
+    assert slurm.questions == asked
+
+
 @pytest.mark.parametrize("name", WITH_STEPS)
 def test_any_number_of_resolvers_and_calls_leave_the_same_environment(name, seen_by_all_nodes):
     for environ in map(seen_by_all_nodes, steps(name)[0]):
-        first = SlurmClusterResolver(environ=environ)
+        first = SlurmClusterResolver(environ=environ, control=Controller().control)
         after, cluster = dict(environ), first.cluster_spec().as_dict()
         for _ in range(2):
-            again = SlurmClusterResolver(environ=environ)
+            again = SlurmClusterResolver(environ=environ, control=Controller().control)
             assert again.cluster_spec().as_dict() == first.cluster_spec().as_dict() == cluster
             assert again.get_task_info() == first.get_task_info()
         assert environ == after

@@ -140,6 +140,51 @@ def test_an_arbitrary_distribution_without_a_host_file_ends_every_task_with_the_
     assert done.stderr.count("'arbitrary' on 2 nodes, and SLURM_HOSTFILE is not set") == 2
 
 
+@pytest.fixture
+def meeting(tmp_path):
+    """A directory for tasks that wait for each other."""
+    place = tmp_path / "meeting"
+    place.mkdir()
+    return place
+
+
+def step_of(first, second, program):
+    return ["srun", "-Q", *first.split(), *program, ":", *second.split(), *program]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "hosts", "distributions"),
+    [
+        # What the tasks are told is the last component's distribution, which is not the first one's.
+        ("-N2 -n4 -m cyclic", "-n2 -m block", "n9 n10 n9 n9 n11 n11", ["cyclic", "block"]),
+        # Their list of nodes is n[9-11], but the ranks begin on n11.
+        ("-w n11 -n2", "-N2 -n4", "n11 n11 n9 n9 n9 n10", ["block", "block"]),
+        ("-w n10 -n2", "-w n9,n11 -n2", "n10 n10 n9 n11", []),
+    ],
+)
+def test_components_that_variables_do_not_tell_apart_are_asked_for(
+    slurm, meeting, first, second, hosts, distributions
+):
+    step = step_of(first, second, [*PLACEMENT, str(meeting)])
+    tasks = tasks_of(slurm.client(*step))
+    assert [task["nodename"] for task in tasks] == hosts.split()
+    assert [task["addresses"] for task in tasks] == [tasks[0]["addresses"]] * len(tasks)
+    assert [address.split(":")[0] for address in tasks[0]["addresses"]] == hosts.split()
+    assert [task["distributions"] for task in tasks] == [distributions] * len(tasks)
+
+
+def test_components_that_cannot_be_asked_for_are_refused_with_the_cure(slurm, tmp_path):
+    scontrol = tmp_path / "scontrol"
+    scontrol.write_text("#!/bin/sh\nexit 1\n", encoding="utf-8")
+    scontrol.chmod(0o755)
+    cut_off = ["env", f"PATH={tmp_path}", *PLACEMENT]
+    done = slurm.verb("exec", *step_of("-N2 -n4 -m cyclic", "-n2 -m block", cut_off))
+    assert done.stderr.count("could not be asked; all are taken to have the distribution block") == 6
+    refusals = [line for line in done.stderr.splitlines() if "By block distribution" in line]
+    assert len(refusals) == 4
+    assert done.stderr.count("\nHINT: Let the tasks run scontrol") == 4
+
+
 HETEROGENEOUS = """#!/bin/sh
 #SBATCH -N2 --ntasks-per-node=2
 #SBATCH hetjob
@@ -157,9 +202,10 @@ HETEROGENEOUS = """#!/bin/sh
         ("srun {}", ["n9", "n9", "n10", "n10"]),
     ],
 )
-def test_each_task_of_a_heterogeneous_job_knows_where_all_run(slurm, tmp_path, step, hosts):
+def test_each_task_of_a_heterogeneous_job_knows_where_all_run(slurm, tmp_path, meeting, step, hosts):
     script, out = tmp_path / "job.sh", tmp_path / "out"
-    script.write_text(HETEROGENEOUS + step.format(" ".join(PLACEMENT)) + "\n", encoding="utf-8")
+    program = " ".join([*PLACEMENT, str(meeting)])
+    script.write_text(HETEROGENEOUS + step.format(program) + "\n", encoding="utf-8")
     slurm.client("sbatch", "--wait", "-o", str(out), str(script))
     tasks = tasks_of(out.read_text(encoding="utf-8"))
     assert [task["nodename"] for task in tasks] == hosts

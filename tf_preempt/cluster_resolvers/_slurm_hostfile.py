@@ -30,14 +30,16 @@ def with_hostfile(job: SlurmJob) -> SlurmJob:
         job: the step.
 
     Returns:
-        `job` with `rank_nodes`; as it is, if its distribution is not arbitrary, there is no host file, or all
-        tasks run on one node.
+        `job` with `rank_nodes`; as it is, if its distribution is not arbitrary, there is no host file, all
+        tasks run on one node, or the distribution of each of its components is known.
 
     Raises:
         SlurmError: the file cannot be read on this node, or see `parse_hostfile`.
     """
     if job.distribution != "arbitrary" or job.hostfile is None or len(job.nodes) == 1:
         return job
+    if job.group_distributions:
+        return job  # those decide
     try:
         with open(job.hostfile, encoding="utf-8") as file:
             text = file.read(_MOST_BYTES)

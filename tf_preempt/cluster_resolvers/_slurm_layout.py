@@ -4,8 +4,9 @@ Pure functions of a `SlurmJob`: every task of a step computes the same list, wit
 So nothing that can differ between two nodes may enter it.  What a task knows only about itself (its node,
 its local rank) serves to check the result, because a wrong address shows only as a start that never ends.
 
-The arbitrary distribution is the one that no variable describes: there the ranks' nodes come with the job,
-from the host file that srun read (`with_hostfile`).
+Two things no variable describes; they come with the job: the ranks' nodes of the arbitrary distribution,
+from the host file that srun read (`with_hostfile`), and the distributions of the components of a
+heterogeneous job, from the controller (`StepComponents`).
 
 References:
     Layouts and variables: srun(1), ``--distribution``; compared with Slurm 22.05.8 for block, cyclic, plane
@@ -24,7 +25,25 @@ from tf_preempt.cluster_resolvers._slurm_gpus import TaskNode
 from tf_preempt.cluster_resolvers._slurm_ports import choose_ports
 from tf_preempt.errors import SlurmError
 
-__all__ = ["Placement", "addresses", "check_own_placement", "place_ranks", "task_node"]
+__all__ = [
+    "COMPONENTS_CURE",
+    "Placement",
+    "addresses",
+    "check_own_placement",
+    "place_ranks",
+    "task_node",
+]
+
+COMPONENTS_CURE = (
+    "Let the tasks run scontrol, which knows the layout; or start all components with the same "
+    "`srun --distribution=block` (or cyclic), and list them in the order of their nodes."
+)
+"""What helps where a heterogeneous step is laid out otherwise than the variables say."""
+
+_STEP_CURE = (
+    "Start the step with an explicit `srun --distribution=block` (or cyclic), and do not set "
+    "SLURM_DISTRIBUTION or other variables of the step by hand."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +108,7 @@ def place_ranks(job: SlurmJob) -> list[Placement]:
             "SLURM_STEP_TASKS_PER_NODE is not set: how many tasks run on each node is unknown.",
             hint="Pass tasks_per_node=, or let the program see the variables that srun sets.",
         )
-    if len(job.nodes) > 1 and job.distribution == "arbitrary":
+    if len(job.nodes) > 1 and job.distribution == "arbitrary" and not job.group_distributions:
         return _as_listed(job, counts)
     placements: list[Placement] = []
     for component, (first, end) in enumerate(_stretches(job)):
@@ -124,7 +143,7 @@ def _stretches(job: SlurmJob) -> list[tuple[int, int]]:
 
 def _deal(job: SlurmJob, counts: Sequence[int], nodes: range, component: int) -> list[Placement]:
     """Gives each of a component's nodes some ranks in turn, until it has its `counts`."""
-    block = _block_size(job, counts, nodes.start, nodes.stop)
+    block = _block_size(job, counts, nodes, component)
     placements: list[Placement] = []
     placed = dict.fromkeys(nodes, 0)
     while len(placements) < sum(counts[nodes.start : nodes.stop]):
@@ -138,23 +157,38 @@ def _deal(job: SlurmJob, counts: Sequence[int], nodes: range, component: int) ->
     return placements
 
 
-def _block_size(job: SlurmJob, counts: Sequence[int], first: int, end: int) -> int:
+def _block_size(job: SlurmJob, counts: Sequence[int], nodes: range, component: int) -> int:
     """How many consecutive ranks a node gets before it is the next node's turn."""
-    most = max(counts[first:end])
-    if end - first == 1 or most == 1 or job.distribution in ("", "block"):
+    most = max(counts[nodes.start : nodes.stop])
+    distribution = _distribution(job, counts, component)
+    if len(nodes) == 1 or most == 1 or distribution in ("", "block"):
         return most
-    if job.distribution == "cyclic":
-        # Slurm's choice for as many tasks as nodes.  If that is why the last component of a heterogeneous job
-        # has it, it says nothing about the others, which have more tasks: Slurm's choice for those is block.
-        last, _ = _stretches(job)[-1]
-        return most if end < len(counts) and max(counts[last:]) == 1 else 1
-    if job.distribution == "plane" and job.plane_size is not None:
+    if distribution == "cyclic":
+        return 1
+    # The size is that of one component; if others have another distribution, not all tasks are told it.
+    if distribution == "plane" and job.plane_size is not None and set(job.group_distributions) <= {"plane"}:
         return job.plane_size
+    told = f"SLURM_DISTRIBUTION={distribution!r}"
+    if job.group_distributions:
+        told = f"Component {component} of the step has the distribution {distribution!r}"
     raise SlurmError(
-        f"SLURM_DISTRIBUTION={job.distribution!r} on {len(counts)} nodes: which rank runs on which node does "
-        "not follow from Slurm's variables; expected block, cyclic, or plane with SLURM_DIST_PLANESIZE.",
+        f"{told} on {len(nodes)} nodes: which rank runs on which node does not follow from Slurm's "
+        "variables; expected block, cyclic, or plane with SLURM_DIST_PLANESIZE.",
         hint="Start the step with `srun --distribution=block` (or cyclic).",
     )
+
+
+def _distribution(job: SlurmJob, counts: Sequence[int], component: int) -> str:
+    """The distribution of a component: what the controller says of it, or what the variables say of all."""
+    if job.group_distributions:
+        return job.group_distributions[component]
+    first, end = _stretches(job)[-1]
+    is_last = component == len(_stretches(job)) - 1
+    # Slurm's choice for as many tasks as nodes is cyclic.  If that is why the last component has it, it says
+    # nothing about the others, which have more tasks: Slurm's choice for those is block.
+    if job.distribution == "cyclic" and not is_last and max(counts[first:end]) == 1:
+        return "block"
+    return job.distribution
 
 
 def _as_listed(job: SlurmJob, counts: Sequence[int]) -> list[Placement]:
@@ -202,12 +236,12 @@ def check_own_placement(job: SlurmJob, placements: Sequence[Placement]) -> None:
         ("SLURM_GTIDS", tuple(sorted(job.gtids)) or None, ranks_here),
     ):
         if told is not None and told != computed:
+            names = "/".join(job.group_distributions) or job.distribution or "block"
             raise SlurmError(
-                f"By {job.distribution or 'block'} distribution of {job.ntasks} tasks over {len(job.nodes)} "
+                f"By {names} distribution of {job.ntasks} tasks over {len(job.nodes)} "
                 f"nodes, rank {job.procid} runs on {own.node!r} with {variable}={_text(computed)}, but Slurm "
                 f"says {variable}={_text(told)}.",
-                hint="Start the step with an explicit `srun --distribution=block` (or cyclic), and do not "
-                "set SLURM_DISTRIBUTION or other variables of the step by hand.",
+                hint=COMPONENTS_CURE if job.het_size > 1 else _STEP_CURE,
             )
 
 

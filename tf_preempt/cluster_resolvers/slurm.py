@@ -14,6 +14,7 @@ import tensorflow as tf
 from tf_preempt._slurm import SlurmJob
 from tf_preempt._slurm_control import SlurmControl
 from tf_preempt.cluster_resolvers._client_ports import client_ports
+from tf_preempt.cluster_resolvers._slurm_components import StepComponents
 from tf_preempt.cluster_resolvers._slurm_gpus import GpuRequest, check_gpu_request
 from tf_preempt.cluster_resolvers._slurm_hostfile import with_hostfile
 from tf_preempt.cluster_resolvers._slurm_layout import addresses, place_ranks, task_node
@@ -52,8 +53,9 @@ class SlurmClusterResolver(ClusterResolverBase):
             the same list.
         rpc_layer: protocol between the tasks.
         environ: environment variables; the lists of GPUs are set in them.
-        control: Slurm's controller, which is asked for the GPUs of other nodes, and only for those; None: the
-            one that `environ` leads to.
+        control: Slurm's controller, which is asked for the GPUs of other nodes, and, if the step has several
+            components of a heterogeneous job whose distributions matter, for those; None: the one that
+            `environ` leads to.
         host_ports: ports that this host gives to clients.  Only reported: what differs between hosts cannot
             have a part in choosing ports, since all tasks have to choose the same.
 
@@ -93,7 +95,8 @@ class SlurmClusterResolver(ClusterResolverBase):
         self._tasks_per_node = tasks_per_node
         self._gpus = GpuRequest(per_node=gpus_per_node, per_task=gpus_per_task)
         self._auto_set_gpu = auto_set_gpu
-        self._gpus_of_nodes = GpusOfNodes(control or SlurmControl(environ))
+        control = control or SlurmControl(environ)
+        self._components, self._gpus_of_nodes = StepComponents(control), GpusOfNodes(control)
         self._rank_nodes: dict[tuple[Any, ...], tuple[str, ...]] = {}
         self._component_warned = False
         job = self._job()
@@ -109,6 +112,7 @@ class SlurmClusterResolver(ClusterResolverBase):
         job = as_step(SlurmJob.from_environ(self._environ))
         if self._tasks_per_node is not None:
             job = with_tasks_per_node(job, self._tasks_per_node)
+        job = self._components.settle(job)
         # Read once: a host file may be gone when the tasks have started.
         key = (job.distribution, job.hostfile, job.nodes, job.ntasks)
         if key not in self._rank_nodes:

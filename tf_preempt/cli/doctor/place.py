@@ -11,8 +11,10 @@ import dataclasses
 from collections.abc import Mapping
 
 from tf_preempt._slurm import SlurmJob, is_slurm_job, rank_in_step
+from tf_preempt._slurm_control import SlurmControl
 from tf_preempt.cli.doctor.finding import Finding, Status, from_error
 from tf_preempt.cli.doctor.gpus import Gpus, listed_gpus, step_gpus
+from tf_preempt.cluster_resolvers._slurm_components import StepComponents
 from tf_preempt.cluster_resolvers._slurm_hostfile import with_hostfile
 from tf_preempt.cluster_resolvers._slurm_layout import addresses
 from tf_preempt.cluster_resolvers._tf_config_parser import TFConfig, parse_tf_config
@@ -110,6 +112,7 @@ def find_place(environ: Mapping[str, str], platform: Platform) -> Place:
         if config.cluster:
             return _from_tf_config(config, environ, platform)
         if job is not None and job.step_id is not None:
+            job = StepComponents(SlurmControl(environ)).settle(job)
             return _from_step(with_hostfile(job), platform)
     except TfPreemptError as error:
         trouble = from_error("cluster", error, hint="start the program with srun, or set TF_CONFIG")
