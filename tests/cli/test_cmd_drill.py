@@ -82,11 +82,15 @@ def test_program_that_fails_is_shown_with_whose_error_it_was(drill, tmp_path):
         str(tmp_path / "drill.xml"),
     )
     assert result.rc == 3
-    for words in ("the undisturbed training failed", "the program's own: KeyError", "about to fail"):
+    for words in (
+        "the undisturbed training failed",
+        "KeyError, raised in the program (program.py, line 3)",
+        "about to fail",
+    ):
         assert words in result.stderr
     found = json.loads(result.stdout)
     assert (found["format"], found["verdict"], found["seed"]) == (1, "failed", 0)
-    assert "the program's own: KeyError" in found["error"]
+    assert "KeyError, raised in the program (program.py, line 3)" in found["error"]
     (suite,) = ElementTree.parse(tmp_path / "drill.xml").getroot()
     assert (suite.get("tests"), suite.get("errors")) == ("1", "1")
     assert os.path.isdir(found["directory"]), "the logs are kept after a failure"

@@ -36,8 +36,9 @@ def test_module_can_be_run(start_script):
 def test_help_lists_the_verbs(cli):
     result = cli("--help")
     assert result.rc == 0
-    assert [verb for verb in ("demo", "launch", "run") if f"\n    {verb} " in result.stdout] == [
+    assert [verb for verb in ("demo", "drill", "launch", "run") if f"\n    {verb} " in result.stdout] == [
         "demo",
+        "drill",
         "launch",
         "run",
     ]

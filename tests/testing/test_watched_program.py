@@ -64,9 +64,10 @@ def test_program_that_lives_at_the_end_of_the_block_is_ended_and_has_failed(watc
             "PY -m tf_preempt run --max-restarts 2 --backoff-initial 0.1 --stop-timeout 60 -- x --y",
         ),
         (
-            {"workers": 3, "max_restarts": 0, "max_no_progress": 9},
+            {"workers": 3, "max_restarts": 0, "max_no_progress": 9, "restart_codes": {8, 7}},
             "PY -m tf_preempt run --max-restarts 0 --backoff-initial 0.1 --stop-timeout 60 "
-            "--max-no-progress 9 -- PY -m tf_preempt launch --workers 3 --stop-timeout 30 -- x --y",
+            "--max-no-progress 9 --restart-exit-codes 7,8 -- PY -m tf_preempt launch --workers 3 "
+            "--stop-timeout 30 --restart-exit-codes 7,8 -- x --y",
         ),
     ],
 )

@@ -82,6 +82,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="leave out the second undisturbed training, which tells whether the program repeats itself",
     )
     parser.add_argument(
+        "--restart-exit-codes",
+        type=argument_types.exit_codes,
+        default=frozenset(),
+        metavar="N,N",
+        help="further exit statuses with which the program asks to be started again",
+    )
+    parser.add_argument(
         "--stall-timeout",
         type=argument_types.seconds,
         default=600.0,
@@ -144,6 +151,7 @@ def _options(args: argparse.Namespace) -> DrillOptions:
         seed=args.seed,
         signals=tuple(name.strip().upper().removeprefix("SIG") for name in args.signals.split(",")),
         workers=args.workers,
+        restart_codes=args.restart_exit_codes,
         trust_deterministic=args.trust_deterministic,
         stall_timeout_s=args.stall_timeout,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from tf_preempt.goodput.status_file import STATUS_FILE_VARIABLE
 from tf_preempt.goodput.step_file import STEP_FILE_VARIABLE
@@ -89,6 +89,7 @@ def supervised(
     workers: int | None,
     max_restarts: int,
     max_no_progress: int | None = None,
+    restart_codes: Collection[int] = (),
     python: str | None = None,
 ) -> list[str]:
     """The command with ``tf-preempt run`` in front, which starts it again, and ``launch``, if wanted.
@@ -98,16 +99,18 @@ def supervised(
         workers: of the cluster that ``launch`` starts; None: one process without a cluster.
         max_restarts: how often it is started again at most.
         max_no_progress: after how many lives without a commit ``run`` gives up; None: as it does by itself.
+        restart_codes: further exit statuses with which the program asks to be started again.
         python: the interpreter; None: this one.
     """
     tf_preempt = [python or sys.executable, "-m", "tf_preempt"]
     run = ["run", "--max-restarts", str(max_restarts), "--backoff-initial", "0.1", "--stop-timeout", "60"]
     if max_no_progress is not None:
         run += ["--max-no-progress", str(max_no_progress)]
+    codes = ["--restart-exit-codes", ",".join(map(str, sorted(restart_codes)))] if restart_codes else []
     launch = []
     if workers is not None:
-        launch = [*tf_preempt, "launch", "--workers", str(workers), "--stop-timeout", "30", "--"]
-    return [*tf_preempt, *run, "--", *launch, *command]
+        launch = [*tf_preempt, "launch", "--workers", str(workers), "--stop-timeout", "30", *codes, "--"]
+    return [*tf_preempt, *run, *codes, "--", *launch, *command]
 
 
 def environment_of_its_own(environ: Mapping[str, str], **changes: str) -> dict[str, str]:

@@ -16,6 +16,7 @@ from tf_preempt.testing.drill.options import DrillOptions
         ({"workers": 0}, "workers=0 .* or None"),
         ({"signals": ()}, r"signals=\(\) .* one or more of TERM, KILL"),
         ({"signals": ("TERM", "HUP")}, "signals=.*'HUP'"),
+        ({"restart_codes": frozenset({256})}, "restart_codes=.*256"),
         ({"stall_timeout_s": 0.0}, "stall_timeout_s=0.0 "),
         ({"stall_timeout_s": math.nan}, "stall_timeout_s=nan "),
         ({"kills": 2, "at_steps": (1,)}, r"at_steps=\(1,\) .* 2 steps \(kills\)"),

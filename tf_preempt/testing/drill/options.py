@@ -27,6 +27,7 @@ class DrillOptions:
         at_steps: training steps (of the whole program, counted from its start) after which the signals are
             sent, one each; None: chosen by the seed.
         workers: how many worker processes the program is started as; None: as one, without a cluster.
+        restart_codes: further exit statuses, 1 to 255, with which the program asks to be started again.
         trust_deterministic: leaves out the second undisturbed training, which tells whether the program gives
             the same result twice at all.
         stall_timeout_s: a program that neither prints nor does anything for so long has failed.
@@ -41,6 +42,7 @@ class DrillOptions:
     signals: tuple[str, ...] = ("TERM", "KILL")
     at_steps: tuple[int, ...] | None = None
     workers: int | None = None
+    restart_codes: frozenset[int] = frozenset()
     trust_deterministic: bool = False
     stall_timeout_s: float = 600.0
 
@@ -52,6 +54,8 @@ class DrillOptions:
         _check("signals", self.signals, known, f"one or more of {', '.join(SIGNALS)}")
         workers_fine = self.workers is None or _is_count(self.workers, 1)
         _check("workers", self.workers, workers_fine, "a whole number of 1 or more, or None")
+        codes_fine = all(_is_count(code, 1) and code <= 255 for code in self.restart_codes)
+        _check("restart_codes", self.restart_codes, codes_fine, "exit statuses from 1 to 255")
         patient = 0 < self.stall_timeout_s < math.inf
         _check("stall_timeout_s", self.stall_timeout_s, patient, "a number of seconds, more than 0")
         if self.at_steps is not None:

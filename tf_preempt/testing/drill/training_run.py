@@ -31,8 +31,12 @@ __all__ = ["Trainer", "TrainingRun", "whose_error"]
 _POLL_S = 0.003
 # More restarts than signals: a killed worker's peers may lose each other once more on their way back.
 _SPARE_RESTARTS = 3
-_RAISED = re.compile(r"^(?:\[[^\]]*\] )?(?P<name>[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit))\b")
+_LABEL = r"^(?:\[worker \d+\] )?"
+_RAISED = re.compile(_LABEL + r"(?P<name>[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit))\b")
+_FRAME = re.compile(_LABEL + r' +File "(?P<path>[^"]+)", line (?P<line>\d+)')
 _OURS = "tf_preempt.errors."
+# Folders of packages, to tell whose code has raised an error.
+_OWNERS = {"tf_preempt": "tf_preempt", "tensorflow": "TensorFlow", "keras": "Keras"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -126,6 +130,7 @@ class Trainer:
             workers=self._options.workers,
             max_restarts=len(kills) + _SPARE_RESTARTS if kills else 0,
             max_no_progress=len(kills) + _SPARE_RESTARTS + 1,
+            restart_codes=self._options.restart_codes,
         )
         program = WatchedProgram(command, name=name, folder=folder, environ=environ)
         with program:
@@ -194,16 +199,32 @@ class Trainer:
 
 
 def whose_error(lines: str) -> str:
-    """Says whose error ended a program, as far as its last lines tell.
+    """Says what error ended a program, and in whose code it was raised, as far as its last lines tell.
 
     Args:
         lines: what it has printed, at its end.
     """
-    raised = [match["name"] for line in lines.splitlines() if (match := _RAISED.match(line))]
-    if not raised:
+    place, error = None, None
+    for line in lines.splitlines():
+        if frame := _FRAME.match(line):
+            place = frame
+        elif raised := _RAISED.match(line):
+            error = (raised["name"], place)
+    if error is None:
         return "It has printed no error of Python."
-    owner = "tf_preempt's" if raised[-1].startswith(_OURS) else "the program's own"
-    return f"The error is {owner}: {raised[-1].removeprefix(_OURS)}."
+    name, place = error
+    owner = _OWNERS["tf_preempt"] if name.startswith(_OURS) else _owner(place)
+    return f"It ended with {name.removeprefix(_OURS)}, raised in {owner}."
+
+
+def _owner(place: re.Match[str] | None) -> str:
+    if place is None:
+        return "a place that it did not say"
+    folders = place["path"].split("/")[:-1]
+    package = next((folder for folder in reversed(folders) if folder in _OWNERS), None)
+    if package is None:
+        return f"the program ({os.path.basename(place['path'])}, line {place['line']})"
+    return _OWNERS[package]
 
 
 def _read(path: str) -> str:
