@@ -414,3 +414,43 @@ def test_variables_are_described_by_path_shape_and_dtype() -> None:
 def test_file_records_survive_their_way_through_a_key() -> None:
     files = [FileRecord(name="a/ä", bytes=3, crc32="00000000"), FileRecord(name="b", bytes=1 << 40)]
     assert decode_files(encode_files(files)) == files
+
+
+def plain(directory: pathlib.Path, *numbers: int) -> None:
+    """Checkpoints as TensorFlow's own manager leaves them."""
+    manager = tf.train.CheckpointManager(
+        tf.train.Checkpoint(v=tf.Variable([0.0])), str(directory), max_to_keep=None
+    )
+    for number in numbers:
+        manager.save(checkpoint_number=number)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours_not_committed", "adopted"),
+    [
+        ([], [], None),
+        ([1, 2], [], "ckpt-2"),
+        ([], [1, 2], None),
+        ([1, 2], [3, 4], "ckpt-2"),
+    ],
+)
+def test_checkpoints_of_ours_that_were_never_committed_are_not_adopted(
+    tmp_path: pathlib.Path, theirs: list[int], ours_not_committed: list[int], adopted: str | None
+) -> None:
+    plain(tmp_path, *theirs)
+    training = Training(tmp_path)
+    for number in ours_not_committed:
+        training.write(number)
+    assert Training(tmp_path).committer.adoptable() == adopted
+
+
+def test_plain_checkpoint_whose_files_are_gone_is_not_adopted(tmp_path: pathlib.Path) -> None:
+    plain(tmp_path, 1, 2)
+    (tmp_path / "ckpt-2.index").unlink()
+    assert Training(tmp_path).committer.adoptable() == "ckpt-1"
+
+
+def test_plain_checkpoints_of_a_directory_that_was_moved_are_adopted(tmp_path: pathlib.Path) -> None:
+    plain(tmp_path / "before", 1, 2)
+    (tmp_path / "before").rename(tmp_path / "after")
+    assert Training(tmp_path / "after").committer.adoptable() == "ckpt-2"

@@ -162,13 +162,24 @@ class Committer:
         return None
 
     def adoptable(self) -> str | None:
-        """Name of TensorFlow's newest checkpoint in a directory that has never had a manifest."""
+        """Name of the newest checkpoint of another program in a directory that has never had a manifest.
+
+        Ours that were never committed are passed over: each worker's part is written before the variables.
+        """
         if manifests.manifest_names(self.directory) or _files.exists(
             _files.join(self.directory, manifests.SET_ASIDE)
         ):
             return None
-        path = tf.train.latest_checkpoint(self.directory)
-        return None if path is None else str(path).rpartition("/")[2]
+        state = tf.train.get_checkpoint_state(self.directory)
+        oldest_first = list(state.all_model_checkpoint_paths) if state else []
+        if state and state.model_checkpoint_path not in oldest_first:
+            oldest_first.append(state.model_checkpoint_path)
+        names = (path.replace("\\", "/").rpartition("/")[2] for path in reversed(oldest_first))
+        return next((name for name in names if self._is_of_another_program(name)), None)
+
+    def _is_of_another_program(self, name: str) -> bool:
+        path = _files.join(self.directory, name)
+        return _files.exists(f"{path}.index") and not _files.exists(f"{path}.workers")
 
     def set_aside(self, prefix: str, problem: str) -> None:
         """Moves a checkpoint that turned out to be damaged out of the way, and says so."""

@@ -87,13 +87,14 @@ class Saver:
             ConfigError: `save_fn` returned something else than a checkpoint of this directory.
         """
         started, wall = time.monotonic(), time.time()
-        prefix, files = self._write_variables(number, save_fn)
         # Named by the number, which all workers know; what a user's save_fn returns may differ between them.
         name = part_name(self._committer.prefix(number), self._cluster.worker, self._cluster.workers)
+        # The part first: variables without one are known to be of another program (see Committer.adoptable).
         try:
             part_files = write_part(self._committer.directory, name, snapshot.part)
         except (tf.errors.OpError, OSError) as error:
             raise CheckpointWriteError(f"Writing {name} failed: {error}") from error
+        prefix, files = self._write_variables(number, save_fn)
         save = None
         if self._cluster.is_chief:
             save = SaveRecord(
