@@ -50,7 +50,15 @@ def test_adds_the_ranks_nodes(tmp_path):
     assert with_hostfile(step(hostfile=str(path))).rank_nodes == ("n11", "n9", "n11")
 
 
-@pytest.mark.parametrize("more", [{"hostfile": None}, {"distribution": "block"}, {"nodes": ("n9",)}])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"hostfile": None},
+        {"distribution": "block"},
+        {"nodes": ("n9",)},
+        {"group_distributions": ("block", "cyclic")},
+    ],
+)
 def test_reads_no_file_where_none_is_needed(more):
     job = step(**{"hostfile": "/nowhere/hosts", **more})
     assert with_hostfile(job) is job
