@@ -19,7 +19,12 @@ def test_last_step_of_each_worker_is_read_back(tmp_path):
 
 
 def test_other_files_and_a_worker_that_has_not_written_are_left_out(tmp_path):
-    for name, content in (("steps.0", ""), ("steps", "x"), ("steps.old", "x"), ("stepsy.1", "x")):
+    file = StepFile(str(tmp_path / "steps"), worker=0, fit=0)
+    file.write(1)
+    file.close()
+    line = (tmp_path / "steps.0").read_text()
+    contents = {"steps.0": "", "steps.1": "7 0 1\n", "steps": line, "steps.old": line, "stepsy.1": line}
+    for name, content in contents.items():
         (tmp_path / name).write_text(content)
     assert read_places(str(tmp_path / "steps")) == {}
 

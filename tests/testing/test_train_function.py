@@ -1,4 +1,5 @@
 import functools
+import json
 import sys
 
 import pytest
@@ -60,9 +61,24 @@ def test_module_that_is_known_by_its_name_is_imported_and_not_loaded_twice(tmp_p
     assert set(sys.modules) == before
 
 
-def test_file_that_is_no_module_is_an_error(tmp_path):
-    import json
+def test_another_module_of_the_same_name_is_not_taken_for_it(tmp_path, run_script):
+    for folder in ("one", "other"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "training.py").write_text(f"def train(directory):\n    print({folder!r})\n")
+    path = tmp_path / "f.json"
+    run_script(
+        "import sys\n"
+        "sys.path.insert(0, 'one')\n"
+        "import training\n"
+        "from tf_preempt.testing.train_function import write_function\n"
+        "write_function(training.train, 'f.json')\n"
+    )
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps({**content, "sys_path": [str(tmp_path / "other")]}))
+    assert run_script(READ, str(path)).stdout == "one\n"
 
+
+def test_file_that_is_no_module_is_an_error(tmp_path):
     path = tmp_path / "f.json"
     write_function(trained, str(path))
     content = json.loads(path.read_text())

@@ -151,6 +151,26 @@ def test_steps_are_counted_over_all_trainings_of_the_program():
     assert world.watch.sent[0].after_step == 45
 
 
+def test_training_that_a_new_life_finds_complete_is_not_counted_twice():
+    world = World([kill(step=41), kill(step=50)], fit_steps={0: 40, 1: 60})
+    for pid, step in ((7, 1), (8, 10)):
+        world.start(pid)
+        world.event("finish")
+        world.start(pid)
+        world.at(pid, step, fit=1)
+    assert world.got == [(7, signal.SIGTERM), (8, signal.SIGTERM)]
+
+
+def test_next_training_of_a_process_that_got_its_signal_is_no_new_life():
+    world = World([kill(step=40), kill(step=41)], fit_steps={0: 40, 1: 60})
+    world.start(7)
+    world.at(7, 40)
+    world.start(7)
+    world.at(7, 5, fit=1)
+    assert world.got == [(7, signal.SIGTERM)]
+    assert world.watch.sent[0].struck is False
+
+
 def test_nothing_is_sent_after_the_last_training():
     world = World([kill(step=10)], fit_steps={0: 40, 1: 60})
     world.start(7)

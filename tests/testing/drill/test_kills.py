@@ -33,6 +33,10 @@ def test_each_signal_comes_about_equally_often(signals, expected):
         )
 
 
+def test_order_of_the_signals_depends_on_the_seed():
+    assert {plan(kills=2, seed=seed)[0].signal for seed in range(20)} == {signal.SIGTERM, signal.SIGKILL}
+
+
 def test_every_worker_is_hit_by_some_seed():
     assert {kill.worker for seed in range(50) for kill in plan(kills=1, seed=seed, workers=3)} == {0, 1, 2}
 
