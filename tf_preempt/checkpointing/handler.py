@@ -23,6 +23,7 @@ from tf_preempt.checkpointing.committer import Committer
 from tf_preempt.checkpointing.directory import directory_news, resolve_directory
 from tf_preempt.checkpointing.generators import Generators
 from tf_preempt.checkpointing.iterator_state import set_position, take_position
+from tf_preempt.checkpointing.new_positions import NewPositions
 from tf_preempt.checkpointing.random_state import set_random_state, take_random_state
 from tf_preempt.checkpointing.replay import ReplayedIterator, warn_of_replay
 from tf_preempt.checkpointing.saving import Snapshot
@@ -124,6 +125,7 @@ class PreemptionCheckpointHandler:
         self._looked_at_step = False
         self._finished = False
         self._tracked: dict[str, Any] = {}
+        self._new_positions = NewPositions()
         self._replayed: dict[str, ReplayedIterator] = {}
         self._restored = WorkerPart()
         self._sync_on_read = _sync_on_read_parts(checkpoint)
@@ -264,7 +266,10 @@ class PreemptionCheckpointHandler:
         key = name if name is not None else str(len(self._tracked))
         place = f"iterator/{key}"
         is_new = key not in self._tracked
+        if self._tracked.get(key) is not iterator:
+            self._new_positions.keep(iterator, key)
         if is_new and set_position(iterator, place, self._restored.tensors):
+            self._new_positions.restore_seeds(iterator, key, self._restored.tensors, place=place)
             _log.info("Data iterator %r goes on where it was.", key)
         elif self._tracked.get(key) is iterator:
             return iterator
@@ -347,7 +352,7 @@ class PreemptionCheckpointHandler:
         # TensorFlow saves the sum of such a variable and restores an equal share to each replica.
         tensors = {name: variable.read_value() for name, variable in self._sync_on_read.items()}
         replica_tensors, checksums = replica_parts.take(self._replica_parts)
-        tensors |= replica_tensors | self._generators.take()
+        tensors |= replica_tensors | self._generators.take() | self._new_positions.tensors
         taken = {}
         for key, iterator in self._tracked.items():
             if key in self._replayed:
