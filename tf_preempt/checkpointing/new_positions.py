@@ -1,8 +1,8 @@
 """The seeds of shuffles for the next epoch, where an iterator's own state has lost them.
 
 A custom loop that makes an iterator for each epoch is saved at the end of one sooner or later.  The state of
-an iterator at its end has let go of the shuffles, and of the seeds with which they would order the next epoch;
-the state that it had when it was new has them still.
+an iterator at its end has let go of the shuffles, and of the seeds with which they would order the next
+epoch; the state that it had when it was new has them still.
 """
 
 from __future__ import annotations
