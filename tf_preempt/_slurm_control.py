@@ -129,6 +129,9 @@ class JobRecord:
         )
 
 
+NO_SUCH_JOB = "Invalid job id specified"
+"""What Slurm's commands say of a job that the controller has never known, or has forgotten."""
+
 _SQUEUE_FORMAT = "%A|%T|%S|%e|%l|%r"
 
 
@@ -210,7 +213,8 @@ class SlurmControl:
             return JobRecord.from_scontrol(said, job_id=job_id)
         except SlurmError as error:
             # Who does not answer scontrol in time does not answer squeue either.
-            if isinstance(error.__cause__, subprocess.TimeoutExpired) or not self.has("squeue"):
+            is_final = isinstance(error.__cause__, subprocess.TimeoutExpired) or NO_SUCH_JOB in str(error)
+            if is_final or not self.has("squeue"):
                 raise
         said = self.ask("squeue", "--noheader", f"--jobs={job_id}", f"--format={_SQUEUE_FORMAT}")
         return JobRecord.from_squeue(said, job_id=job_id)

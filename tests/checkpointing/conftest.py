@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
 
 from tf_preempt.checkpointing import determinism
+from tf_preempt.termination import standby
 
 PREEMPTED = (
     "JobId=7 JobName=j JobState=RUNNING Reason=None Requeue=1 Restarts=0 BatchFlag=1 TimeLimit=01:00:00 "
@@ -42,3 +43,9 @@ def slurm(tmp_path: pathlib.Path) -> Any:
 def _determinism_was_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
     # It comes once in a process; only its own tests hear it.
     monkeypatch.setattr(determinism, "_warned", True)
+
+
+@pytest.fixture(autouse=True)
+def _nobody_stands_by() -> Iterator[None]:
+    yield
+    standby.end()

@@ -91,19 +91,22 @@ def test_before_a_training_the_first_task_of_a_job_acts_alone(
         ", on_preemption='raise'",
         ", termination_config=tf_preempt.TerminationConfig("
         "slurm=tf_preempt.termination.SlurmOptions(requeue='never'))",
+        ", termination_config=tf_preempt.TerminationConfig(signals=())",
     ],
-    ids=["the program goes on", "never requeue"],
+    ids=["the program goes on", "never requeue", "no signals"],
 )
+@pytest.mark.parametrize("order", ["strategy first", "callback first"])
 def test_a_program_that_sees_to_its_job_itself_is_left_alone(
-    run_until_sigterm: Any, slurm: Any, arguments: str
+    run_until_sigterm: Any, slurm: Any, arguments: str, order: str
 ) -> None:
-    begin = CALLBACK.replace("{arguments}", arguments)
-    assert run_until_sigterm(slurm(PREEMPTED), STRATEGY, begin) == -signal.SIGTERM
+    steps = [STRATEGY, CALLBACK.replace("{arguments}", arguments)]
+    steps = steps if order == "strategy first" else steps[::-1]
+    assert run_until_sigterm(slurm(PREEMPTED), *steps) == -signal.SIGTERM
     assert slurm.asked() == []
 
 
 def test_when_the_next_training_has_begun_the_signal_is_not_ours(run_until_sigterm: Any, slurm: Any) -> None:
-    assert run_until_sigterm(slurm(PREEMPTED), AFTER, "standby.end()") == -signal.SIGTERM
+    assert run_until_sigterm(slurm(PREEMPTED), AFTER, "standby.training_begins(environ)") == -signal.SIGTERM
     assert slurm.asked() == []
 
 
@@ -113,3 +116,75 @@ def test_a_handler_of_the_program_is_left_alone(run_until_sigterm: Any, slurm: A
     steps = [handler, AFTER] if when == "before" else [AFTER, handler]
     assert run_until_sigterm(slurm(PREEMPTED), *steps) == 5
     assert slurm.asked() == []
+
+
+def test_a_program_that_fails_meanwhile_ends_when_its_job_is_requeued(
+    run_script: Any, slurm: Any, tmp_path: Any
+) -> None:
+    """Slurm signals the children of a program, too, and one that has lost a child may fail of it."""
+    environ = slurm(PREEMPTED)
+    program = tmp_path / "bin" / "scontrol"
+    program.write_text(program.read_text().replace("case", "sleep 1; case", 1))
+    source = (
+        f"import json, os, subprocess\nfrom tf_preempt.termination import standby\n"
+        f"standby.begin_before_training(json.loads({json.dumps(environ)!r}))\n"
+        "subprocess.run(['sh', '-c', f'kill {os.getpid()}; kill $$'], check=True)\n"
+    )
+    result = run_script(source)
+    assert "CalledProcessError" in result.stderr
+    assert (result.rc, slurm.asked()) == (-signal.SIGTERM, ["show job -o 7", "requeue 7"])
+
+
+def test_a_second_sigterm_ends_a_program_that_waits(run_script: Any, slurm: Any, tmp_path: Any) -> None:
+    environ = slurm("nothing that can be read")
+    source = (
+        f"import json, os, signal, threading\nfrom tf_preempt.termination import standby\n"
+        f"standby._ONE_NOTICE_S = 0.0\n"
+        f"standby.begin_before_training(json.loads({json.dumps(environ)!r}))\n"
+        "os.kill(os.getpid(), signal.SIGTERM)\n"
+        "threading.Timer(5, os.kill, (os.getpid(), signal.SIGTERM)).start()\n"
+        "signal.pause()\nsignal.pause()\nsignal.pause()\n"
+    )
+    result = run_script(source)
+    assert (result.rc, "requeue 7" in slurm.asked()) == (-signal.SIGTERM, False)
+    assert "SIGTERM came again" in result.stderr
+
+
+TRAINING = """
+import tensorflow as tf
+import tf_preempt
+from tf_preempt.checkpointing.session import TrainingSession
+handler = tf_preempt.PreemptionCheckpointHandler(
+    None, tf.train.Checkpoint(step=tf.Variable(0)), directory + "/run", environ=environ
+)
+"""
+LEFT_BY_AN_ERROR = """
+try:
+    with handler.watch_preemption_scope():
+        raise ValueError("training fails")
+except ValueError:
+    pass
+"""
+SIGTERM_IN_THE_LAST_SAVE = """
+save = TrainingSession._save
+def interrupted(self, *args, **kwargs):
+    os.kill(os.getpid(), signal.SIGTERM)
+    while not self._sigterm_came:
+        pass
+    return save(self, *args, **kwargs)
+TrainingSession._save = interrupted
+for _ in handler.steps(1):
+    pass
+handler.finish()
+signal.pause()
+"""
+
+
+@pytest.mark.parametrize(
+    "end", [LEFT_BY_AN_ERROR, SIGTERM_IN_THE_LAST_SAVE], ids=["left by an error", "SIGTERM in the last save"]
+)
+def test_however_a_training_ends_a_preempted_job_is_requeued(
+    run_until_sigterm: Any, slurm: Any, end: str
+) -> None:
+    assert run_until_sigterm(slurm(PREEMPTED), TRAINING, end) == -signal.SIGTERM
+    assert [words for words in slurm.asked() if words.startswith("requeue")] == ["requeue 7"]

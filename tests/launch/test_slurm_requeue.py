@@ -38,7 +38,13 @@ def asked(tmp_path):
 
 @pytest.mark.parametrize("returncode", [-signal.SIGTERM, 143, 42], ids=["killed", "shell", "asks"])
 def test_a_program_that_the_notice_ended_has_its_job_requeued(slurm, asked, returncode):
-    verdict = settle_for_program(slurm, returncode, signal.SIGTERM)
+    verdict = settle_for_program(slurm, returncode, signal.SIGTERM, has_trained=True)
+    assert (verdict.action, verdict.cause) == (Action.REQUEUE, Cause.PREEMPTED)
+    assert asked() == ["show job -o 7", "requeue 7"]
+
+
+def test_a_program_that_failed_before_its_training_may_have_lost_a_child_to_the_notice(slurm, asked):
+    verdict = settle_for_program(slurm, 1, signal.SIGTERM, has_trained=False)
     assert (verdict.action, verdict.cause) == (Action.REQUEUE, Cause.PREEMPTED)
     assert asked() == ["show job -o 7", "requeue 7"]
 
@@ -56,7 +62,7 @@ def test_a_program_that_the_notice_ended_has_its_job_requeued(slurm, asked, retu
     ids=["finished", "failed", "Ctrl-C", "another task", "no job", "unreadable"],
 )
 def test_nothing_is_done_where_nothing_is_to_be_requeued(slurm, asked, changes, returncode, signum):
-    assert settle_for_program({**slurm, **changes}, returncode, signum) is None
+    assert settle_for_program({**slurm, **changes}, returncode, signum, has_trained=True) is None
     assert asked() == []
 
 
@@ -72,7 +78,23 @@ def test_nothing_is_done_where_nothing_is_to_be_requeued(slurm, asked, changes, 
 def test_only_a_preemption_is_followed_by_a_requeue_as_nobody_counts_here(slurm, asked, tmp_path, said):
     program = tmp_path / "bin" / "scontrol"
     program.write_text(program.read_text().replace(PREEMPTED, said))
-    assert settle_for_program(slurm, -signal.SIGTERM, signal.SIGTERM) is None
+    assert settle_for_program(slurm, -signal.SIGTERM, signal.SIGTERM, has_trained=False) is None
+    assert asked() == ["show job -o 7"]
+
+
+def test_a_job_whose_state_is_not_known_is_left_to_slurm_as_it_may_be_cancelled(slurm, asked, tmp_path):
+    program = tmp_path / "bin" / "scontrol"
+    program.write_text(program.read_text().replace(f'echo "{PREEMPTED}"', "exit 1"))
+    verdict = settle_for_program(slurm, -signal.SIGTERM, signal.SIGTERM, has_trained=False)
+    assert (verdict.action, verdict.cause) == (Action.STAY, Cause.UNKNOWN)
+    assert set(asked()) == {"show job -o 7"}
+
+
+def test_a_shell_of_a_job_that_is_over_is_no_job(slurm, asked, tmp_path):
+    program = tmp_path / "bin" / "scontrol"
+    over = "{ echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1; }"
+    program.write_text(program.read_text().replace(f'echo "{PREEMPTED}"', over))
+    assert settle_for_program(slurm, -signal.SIGTERM, signal.SIGTERM, has_trained=False) is None
     assert asked() == ["show job -o 7"]
 
 

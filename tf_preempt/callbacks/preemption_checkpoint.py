@@ -102,8 +102,8 @@ class PreemptionCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # K
         self._opening = directory_news(directory, environ)
         self._environ = environ
         self._fit: ProtectedFit | None = None
-        if raises_on_preemption(on_preemption):
-            standby.end()
+        if raises_on_preemption(on_preemption) or self._config.leaves_sigterm_alone:
+            standby.decline()
         else:
             standby.begin_before_training(environ, self._config.slurm)
 

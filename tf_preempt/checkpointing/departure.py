@@ -26,6 +26,7 @@ from tf_preempt.termination.auto import Platform
 from tf_preempt.termination.requeue_record import RequeueRecord
 from tf_preempt.termination.slurm import Action, Cause, SlurmExit, Verdict
 from tf_preempt.termination.slurm_options import SlurmOptions
+from tf_preempt.termination.standby import OTHER_TASKS_WAIT_S
 
 _log = logging.getLogger("tf_preempt")
 # The controller is asked up to three times, 10 s each, for the job and for the requeue.
@@ -171,7 +172,7 @@ class Departure:
         if self._cluster.is_chief:
             self.wait_if_told_to_stay(self._slurm.settle_preemption())
         else:
-            threading.Event().wait(_LONGEST_SURVIVORS_WAIT_S)  # who ends first may make Slurm end the step
+            threading.Event().wait(OTHER_TASKS_WAIT_S)
 
     def let_chief_leave_last(self, number: int, *, timeout_s: float = 5.0) -> None:
         """Keeps the chief, in whose process the keys live, until the others have read what they need.

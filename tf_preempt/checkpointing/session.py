@@ -151,6 +151,7 @@ class TrainingSession:
         self._saved_step = 0
         # A training may run where an error is just being handled, which is not its own.
         self._error_before = sys.exc_info()[1]
+        self._sigterm_came = False
         self._leaves = False
         self._closed = False
 
@@ -220,7 +221,7 @@ class TrainingSession:
         )
         self._monitor = TerminationMonitor(watchers, self._on_notice)
         self._monitor.start()
-        standby.end()
+        standby.training_begins(self)
         atexit.register(self._tell_of_last_error)
         self._event("start", workers=self._cluster.workers, platform=str(self._platform), pid=os.getpid())
 
@@ -290,10 +291,10 @@ class TrainingSession:
             self._event("finish", step=self._saved_step)
         finally:
             self.close()
-        if self._departure.is_needed:
-            standby.begin(self._departure.after_training)
         if decision is not None and decision.request.kind != "save":
             _log.warning("Training was complete when %s came; it is saved.", decision.request.reason)
+        if self._sigterm_came and self._departure.is_needed:
+            os.kill(os.getpid(), signal.SIGTERM)  # once more, for those who see to the job from now on
 
     def close(self, *, commit_wait_s: float = 10.0) -> None:
         """Gives back threads, signal handlers and the directory; calling it twice is fine.
@@ -304,6 +305,7 @@ class TrainingSession:
         if self._closed:
             return
         self._closed = True
+        self._hand_sigterm_over()
         self._tell_of_error(sys.exc_info()[1])
         atexit.unregister(self._tell_of_last_error)
         # While Slurm ends the job it sends SIGTERM again and again; who leaves already must not die of it.
@@ -318,6 +320,13 @@ class TrainingSession:
             self._step_file.close()
         if self._claim is not None:
             self._claim.release()
+
+    def _hand_sigterm_over(self) -> None:
+        """The program may go on for long without training, and its job has to come back all the same."""
+        standby.training_ends(self)
+        is_ours = self._departure.is_needed and not self._options.config.leaves_sigterm_alone
+        if is_ours and self._monitor is not None and not self._leaves:
+            standby.begin(self._departure.after_training)
 
     # --------------------------------------------------------------------------------------- boundaries
 
@@ -457,6 +466,7 @@ class TrainingSession:
         if not self._options.is_active():
             self._pass_on(notice)
             return
+        self._sigterm_came |= notice.source == "SIGTERM"
         left = notice.remaining_s()
         _log.warning("Notice on worker %d: %s (%s).", self._cluster.worker, notice.source, notice.reason)
         self._event(
@@ -467,6 +477,8 @@ class TrainingSession:
     def _pass_on(self, notice: TerminationNotice) -> None:
         """Training was left by an exception that nobody told us of: the signal has its old meaning again."""
         _log.warning("%s came after training was left; it takes its usual course.", notice.source)
+        if notice.source == "SIGTERM":
+            self._departure.after_training()
         self.close()
         if notice.source in signal.Signals.__members__:
             os.kill(os.getpid(), signal.Signals[notice.source])
@@ -510,7 +522,7 @@ class TrainingSession:
 
     def _leave_without(self, error: Exception) -> NoReturn:
         """Leaves because another worker is lost."""
-        standby.end()
+        standby.training_begins(self)
         reason = gist(error)
         self._event("peer_lost", reason=reason)
         told = self._error_of_another_worker()

@@ -18,13 +18,17 @@ from tf_preempt.termination.slurm_options import SlurmOptions
 __all__ = ["settle_for_program"]
 
 
-def settle_for_program(environ: Mapping[str, str], returncode: int, signum: int) -> Verdict | None:
+def settle_for_program(
+    environ: Mapping[str, str], returncode: int, signum: int, *, has_trained: bool
+) -> Verdict | None:
     """Has a preempted Slurm job requeued, unless that is not wanted or was done already.
 
     Args:
         environ: of this process.
         returncode: how the program ended, as ``subprocess`` gives it.
         signum: the signal that told this process to end.
+        has_trained: it has come to its training, so that its own error is that.  A program that has not may
+            have failed because Slurm has ended a child of it.
 
     Returns:
         What was decided; None where there is nothing to decide: elsewhere than on Slurm, in other tasks than
@@ -33,7 +37,8 @@ def settle_for_program(environ: Mapping[str, str], returncode: int, signum: int)
     """
     if not is_slurm_job(environ) or rank_in_step(environ) or signum != signal.SIGTERM:
         return None
-    if classify(shell_status(returncode)) is not Outcome.RESTART:
+    outcome = classify(shell_status(returncode))
+    if outcome is not Outcome.RESTART and (outcome is not Outcome.PERMANENT or has_trained):
         return None
     try:
         return settle_preemption(environ, SlurmOptions())

@@ -12,7 +12,6 @@ import os
 import shutil
 import signal
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -29,6 +28,7 @@ from tf_preempt.termination.slurm_options import SlurmOptions
 
 __all__ = ["Supervisor"]
 
+_ONE_NOTICE_S = 2.0
 _STATUS_AFTER_CTRL_C = 130
 
 _logger = logging.getLogger("tf_preempt")
@@ -108,7 +108,7 @@ class Supervisor:
             incarnation, signum = self._run_once(status_file)
             history.append(incarnation)
             if signum is not None:
-                return self._leave(incarnation.returncode, signum)
+                return self._leave(incarnation, incarnation.returncode, signum)
             decision = self._policy.decide(history)
             if isinstance(decision, Stop):
                 _logger.info("not restarting: %s", decision.reason)
@@ -123,7 +123,7 @@ class Supervisor:
             signum = self._wait_for_ending_signal(decision.delay_s)
             if signum is not None:
                 code = _STATUS_AFTER_CTRL_C if signum == signal.SIGINT else incarnation.returncode
-                return self._leave(code, signum)
+                return self._leave(incarnation, code, signum)
 
     def _run_once(self, status_file: StatusFile) -> tuple[Incarnation, int | None]:
         """One life of the program, and the signal that asked us to end meanwhile."""
@@ -155,15 +155,18 @@ class Supervisor:
             _logger.info("not passing %s on: no program runs just now", signal.Signals(message.signum).name)
         return None
 
-    def _leave(self, returncode: int, signum: int) -> int:
+    def _leave(self, last: Incarnation, returncode: int, signum: int) -> int:
         _logger.info(
             "not restarting: this process was told to end by %s; the program's %s",
             signal.Signals(signum).name,
             describe(returncode),
         )
-        verdict = settle_for_program(self._environ, returncode, signum)
+        has_trained = last.status is not None
+        verdict = settle_for_program(self._environ, returncode, signum, has_trained=has_trained)
         if verdict is not None and verdict.action is Action.STAY:
-            threading.Event().wait(SlurmOptions().stay_s)  # Slurm requeues a job that it ends itself
+            # Slurm requeues a job that it ends itself.  The signal that we have had may come a second time.
+            self._wait_for_ending_signal(_ONE_NOTICE_S)
+            self._wait_for_ending_signal(SlurmOptions().stay_s)
         return shell_status(returncode)
 
 

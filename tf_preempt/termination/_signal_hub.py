@@ -94,6 +94,10 @@ class _Handler:
         # default_int_handler only stands for SIGINT's default action, which being watched replaces.
         if callable(self._earlier) and self._earlier is not signal.default_int_handler:
             self._earlier(signum, frame)
+        elif self.retired and self._earlier == signal.SIG_DFL:
+            # Somebody's later handler calls what it found: without us it would have found the default action.
+            signal.signal(signum, signal.SIG_DFL)
+            signal.raise_signal(signum)
 
 
 def is_left_to_us(signum: int) -> bool:
@@ -222,6 +226,8 @@ class SignalHub:
             # Still there after a close in another thread; or hidden by somebody's later handler, which by
             # being a Python-level one makes the byte come as well.
             handler.retired = False
+            if handler.is_installed:
+                signal.signal(signum, handler)  # C code, such as TensorFlow's, may have taken it unseen
             return
         # A new object each time: a retired one may be what the present handler calls.
         handler = _Handler(self, signum)

@@ -72,6 +72,11 @@ class TerminationConfig:
                 hint="Pass slurm=SlurmOptions(requeue='never'), for example.",
             )
 
+    @property
+    def leaves_sigterm_alone(self) -> bool:
+        """Whether the user has named signals, and SIGTERM is none of them."""
+        return self.signals is not None and "SIGTERM" not in self.signals
+
     @classmethod
     def for_platform(cls, platform: str, **changes: Any) -> TerminationConfig:
         """The configuration with a platform's signals named, to be written down or changed.

@@ -35,7 +35,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from tf_preempt._slurm import SlurmRun
-from tf_preempt._slurm_control import JobRecord, SlurmControl
+from tf_preempt._slurm_control import NO_SUCH_JOB, JobRecord, SlurmControl
 from tf_preempt.errors import SlurmError
 from tf_preempt.termination.exit_codes import CANCELLED, PERMANENT, RESTART_LOCAL
 from tf_preempt.termination.requeue_record import History, RequeueRecord
@@ -243,6 +243,7 @@ class SlurmExit:
         self._is_supervised = is_supervised
         self._clock = clock
         self._pause = pause
+        self._has_no_such_job = False
 
     def settle(
         self, *, source: str, incarnation: int | None, made_progress: bool | None, is_lost: bool = False
@@ -283,11 +284,17 @@ class SlurmExit:
         how often that came to nothing.
 
         Returns:
-            What was decided; None if the job is not preempted, or requeued already.
+            What was decided; None if the job is not preempted, or requeued already.  Where Slurm cannot be
+            asked, the job may as well be cancelled: then it is left to Slurm, which requeues it or not.
         """
         record = self._ask()
+        if record is None and self._has_no_such_job:
+            return None  # the shell of a job that is over
         cause = cause_of(record, self._run, source="", now=self._clock())
-        if cause not in (Cause.PREEMPTED, Cause.UNKNOWN):
+        if record is None:
+            words = "Slurm requeues a preempted job that it ends itself; another SIGTERM ends the program"
+            return self._act(Verdict(action=Action.STAY, cause=Cause.UNKNOWN, reason=words))
+        if cause is not Cause.PREEMPTED:
             return None
         return self._act(decide(cause, record, self._options))
 
@@ -312,7 +319,8 @@ class SlurmExit:
                 return self._control.job(self._run.job_id)
             except SlurmError as error:
                 problem = str(error).splitlines()[0]
-            if not (self._control.has("scontrol") or self._control.has("squeue")):
+            self._has_no_such_job = NO_SUCH_JOB in problem
+            if self._has_no_such_job or not (self._control.has("scontrol") or self._control.has("squeue")):
                 break
         _log.log(level, "Slurm could not be asked about job %d: %s", self._run.job_id, problem)
         return None
