@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_preempt.data.batches import batches
+from tf_preempt.data.batches import batches, check_outside_of_functions
 from tf_preempt.data.options import BatchOptions
 from tf_preempt.errors import ConfigError
 
@@ -53,8 +53,10 @@ def from_arrays(
         sample_weight)``, with a first axis of `batch_size` (unknown where the last batch is smaller).
 
     Raises:
-        ConfigError: the arrays have different lengths, none, or are no arrays; see also `BatchOptions`.
+        ConfigError: the arrays have different lengths, none, or are no arrays; called inside a
+            ``tf.function``; see also `BatchOptions`.
     """
+    check_outside_of_functions(_NAME)
     content = _content(x, y, sample_weight)
     structure = _map_parts(_as_array, content, "")
     flat = tf.nest.flatten(structure)

@@ -28,16 +28,7 @@ def batches(
         options: of the data set.
         read: given a batch's indices, an int64 vector, gives an element; traced as a TensorFlow function.
         *functions: of Python that `read` calls, which have to live as long as the data set.
-
-    Raises:
-        ConfigError: called inside a ``tf.function``.
     """
-    if not tf.executing_eagerly():
-        raise ConfigError(
-            f"{options.made_by} was called inside a tf.function or a function of a data set: expected a call "
-            "outside, for the epochs are counted in Python.",
-            hint="make the data set first, and let the function use it",
-        )
     counter = EpochCounter(options)
     begin = counter.begin
 
@@ -59,6 +50,23 @@ def batches(
     nothing_ahead = tf.data.Options()
     nothing_ahead.experimental_optimization.inject_prefetch = False
     return dataset.with_options(nothing_ahead)
+
+
+def check_outside_of_functions(made_by: str) -> None:
+    """Refuses to make a data set in a graph.
+
+    Args:
+        made_by: name of the public function that was called.
+
+    Raises:
+        ConfigError: called inside a ``tf.function``.
+    """
+    if not tf.executing_eagerly():
+        raise ConfigError(
+            f"{made_by} was called inside a tf.function or a function of a data set: expected a call "
+            "outside, for the epochs are counted in Python.",
+            hint="make the data set first, and let the function use it",
+        )
 
 
 def _indices(options: BatchOptions, epoch: tf.Tensor, batch: tf.Tensor) -> tf.Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_preempt.data.batches import batches
+from tf_preempt.data.batches import batches, check_outside_of_functions
 from tf_preempt.data.items import ItemFormat
 from tf_preempt.data.options import BatchOptions
 from tf_preempt.errors import ConfigError
@@ -55,9 +55,11 @@ def from_source(
 
     Raises:
         ConfigError: the source cannot be read by index or is empty; its first item holds what is no tensor;
-            see also `BatchOptions`.  While the data set is read, an item that differs from the first one ends
-            in TensorFlow's ``InvalidArgumentError`` with the text of a `ConfigError` that names its index.
+            called inside a ``tf.function``; see also `BatchOptions`.  While the data set is read, an item
+            that differs from the first one ends in TensorFlow's ``InvalidArgumentError`` with the text of a
+            `ConfigError` that names its index.
     """
+    check_outside_of_functions(_NAME)
     options = BatchOptions(
         made_by=_NAME,
         examples=_length(source),

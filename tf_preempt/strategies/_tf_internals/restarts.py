@@ -70,7 +70,9 @@ def count_elements(owned: Any, count: Callable[[], None]) -> None:
             ]
         return tf.nest.pack_sequence_as(structure, leaves)
 
-    with_count = dataset.map(counted)
+    nothing_ahead = tf.data.Options()
+    nothing_ahead.experimental_optimization.inject_prefetch = False  # it would come after the count
+    with_count = dataset.map(counted).with_options(nothing_ahead)
     owned._dataset, owned._counts_with = with_count, call  # which have to live as long
     _make(owned, with_count)
 
