@@ -29,6 +29,7 @@ def test_one_worker_is_told_all_in_lines(doctor, tmp_path):
     result = doctor(str(tmp_path / "runs"), "--size-mb", "1")
     assert (result.rc, result.stderr) == (0, "")
     lines = result.stdout.splitlines()
+    assert lines.pop(8).strip().startswith("HINT: right for a new training")
     assert all(re.match(r"(ok|info|warning|error) +[a-z-]+ +\S", line) for line in lines)
     names = [line.split()[1] for line in lines]
     assert names == [
@@ -221,4 +222,4 @@ def test_nothing_heavy_is_imported(start_script, tmp_path):
 def test_help_has_an_example(cli):
     result = cli("doctor", "--help")
     assert result.rc == 0
-    assert "Example: srun tf-preempt doctor " in result.stdout
+    assert "Example: exec srun tf-preempt doctor " in result.stdout

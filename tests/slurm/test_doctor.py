@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from tests.slurm.conftest import running
+from tests.slurm.jobs import Job
 
 DOCTOR = [sys.executable, "-m", "tf_preempt", "doctor", "--size-mb", "1"]
 
@@ -73,7 +74,8 @@ def in_batch(slurm, tmp_path, line, *, options="", step="srun"):
     script, out = tmp_path / "job.sh", tmp_path / "out"
     command = " ".join([step, *DOCTOR, "--json"])
     script.write_text(f"#!/bin/sh\n#SBATCH -N2 -n2\n#SBATCH {line}\n{command}\n", encoding="utf-8")
-    slurm.client("sbatch", "--wait", *options.split(), "-o", str(out), str(script))
+    apart = ["-o", str(out), "-e", "/dev/null"]  # srun tells of a status that is not 0
+    slurm.verb("exec", "sbatch", "--wait", *options.split(), *apart, str(script))
     return json.loads(out.read_text(encoding="utf-8"))
 
 
@@ -91,6 +93,37 @@ def test_what_a_batch_script_lacks_is_told_with_the_cure(slurm, tmp_path):
         "signal": "#SBATCH --signal=USR1@60",
         "open-mode": "#SBATCH --open-mode=append",
     }
+
+
+def test_a_sigterm_to_the_batch_script_is_an_error_with_the_cure(slurm, tmp_path):
+    (signal,) = trouble_in(in_batch(slurm, tmp_path, "--requeue --open-mode=append --signal=B:TERM@60"))
+    assert (signal["status"], signal["name"]) == ("error", "signal")
+    assert signal["hint"].startswith("#SBATCH --signal=USR1@60, or TERM@60: ")
+
+
+def test_a_sigterm_to_the_batch_script_kills_the_tasks_unheard(slurm, tmp_path):
+    """As `--signal=B:TERM` sends it; what the error of the doctor says."""
+    place = tmp_path / "job"
+    job = Job(slurm, place, options=f"-N1 -n1 --chdir={place}")
+    listen = "trap 'touch heard; exit 0' TERM; touch ready; while :; do sleep 0.1; done"
+    job.script = f'#!/bin/sh\nexec srun sh -c "{listen}"\n'
+    job.submit().wait_until((place / "ready").exists, "its start", 30)
+    slurm.client("scancel", "--signal=TERM", "--batch", str(job.number))
+    assert job.wait_for_end(60) == "FAILED"
+    assert not (place / "heard").exists()
+
+
+def test_a_signal_of_sbatchs_command_line_is_not_to_be_seen(slurm, tmp_path):
+    report = in_batch(slurm, tmp_path, "--requeue --open-mode=append", options="--signal=USR1@60")
+    assert "not to be seen from a job" in checks_of(report)["signal"]["message"]
+    assert trouble_in(report) == []
+
+
+def test_outside_of_a_job_it_says_where_it_belongs(slurm, shared):
+    report = json.loads(slurm.client(*DOCTOR, str(shared), "--json"))
+    assert trouble_in(report) == []
+    hint = checks_of(report)["slurm"]["hint"]
+    assert f"`exec srun tf-preempt doctor {shared}` into the batch script" in hint
 
 
 def test_a_job_that_is_not_to_be_requeued_is_told(slurm, tmp_path):

@@ -26,13 +26,14 @@ cluster and which task this is; whether the tasks reach each other; how long a n
 a save fits into it; whether the checkpoint directory can be written to, is seen by all tasks, and how fast it
 is; the versions.  Nothing of TensorFlow is loaded, unless the directory is a URL (gs://...).
 
-Run it as the training is run, so that all tasks take part: under Slurm with srun, on one machine with
-tf-preempt launch.  The first task prints all, the others print what is wrong with them.  Each warning and
-each error comes with its cure.
+Run it as the training is run, so that all tasks take part: under Slurm in its batch script, with srun and in
+place of the training, as only a batch job shows whether it would be requeued and with which --signal; on one
+machine with tf-preempt launch.  The first task prints all, the others print what is wrong with them.  Each
+warning and each error comes with its cure.
 
 The exit status is 1 if there is an error, else 0; that of the first task counts the errors of all.
 
-Example: srun tf-preempt doctor /shared/runs/7
+Example: exec srun tf-preempt doctor /shared/runs/7
 """
 
 

@@ -40,11 +40,30 @@ def test_directory_is_the_one_that_a_training_would_use(given, environ, director
 
 
 def test_a_directory_that_is_made_for_the_proof_goes_with_it(tmp_path):
-    proof, finding = prove_writable(str(tmp_path / "a" / "b"))
-    assert finding.status is Status.OK
+    proof, _ = prove_writable(str(tmp_path / "a" / "b"))
     assert os.listdir(tmp_path / "a" / "b") == [proof.name]
     proof.remove(also_directory=True)
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("given", ["mistyped", "mistyped/7", "./mistyped/7/"])
+def test_a_directory_that_is_not_there_yet_is_no_success_and_names_the_one_that_is(
+    tmp_path, monkeypatch, given
+):
+    monkeypatch.chdir(tmp_path)
+    proof, finding = prove_writable(given)
+    proof.remove(also_directory=True)
+    assert finding.status is Status.INFO
+    assert f"{given} does not exist yet; it would be made in {tmp_path}, " in finding.message
+    assert "look for a slip in the path" in finding.hint
+    assert finding.values == {"directory": given, "existed": False}
+
+
+def test_a_directory_that_is_there_and_takes_files_is_all_right(tmp_path):
+    proof, finding = prove_writable(str(tmp_path))
+    proof.remove()
+    assert (finding.status, finding.message) == (Status.OK, f"{tmp_path} can be written to")
+    assert finding.values == {"directory": str(tmp_path), "existed": True}
 
 
 def test_a_directory_that_cannot_be_written_to_is_an_error_with_the_cure(tmp_path):

@@ -45,7 +45,27 @@ class Control:
         return answers[what]
 
 
+class Controller:
+    """The controller as a login node sees it, where ``scontrol`` is installed or not."""
+
+    def __init__(self, said, *, installed=True):
+        self._said, self._installed = said, installed
+
+    def has(self, command):
+        return self._installed
+
+    def ask(self, *words):
+        assert self._installed
+        assert words == ("scontrol", "ping")
+        if isinstance(self._said, SlurmError):
+            raise self._said
+        return self._said
+
+
 class NoControl:
+    def has(self, command):
+        return False
+
     def job(self, job_id):
         raise SlurmError("scontrol is not installed here.", hint="bind it")
 
@@ -116,7 +136,7 @@ def test_a_directory_is_tried_and_left_as_it_was(tmp_path):
     found = statuses(examine({}, directory=tmp_path / "a" / "b"))
     assert [found[name] for name in ("directory", "writable", "speed", "saves")] == [
         "info",
-        "ok",
+        "info",
         "ok",
         "info",
     ]
@@ -126,8 +146,10 @@ def test_a_directory_is_tried_and_left_as_it_was(tmp_path):
 def test_all_workers_see_one_directory_and_leave_nothing_in_it(tmp_path):
     first, *others = examine_all(workers(3), [tmp_path / "new"] * 3)
     assert by_name(first)["shared"].message.startswith("all 3 tasks see what the first one writes to")
+    assert by_name(first)["writable"].values["existed"] is False
+    assert all({"writable": "ok"}.items() <= statuses(findings).items() for findings in others)
     for findings in (first, *others):
-        assert {"peers": "ok", "shared": "ok", "writable": "ok"}.items() <= statuses(findings).items()
+        assert {"peers": "ok", "shared": "ok"}.items() <= statuses(findings).items()
     assert ["speed" in statuses(findings) for findings in (first, *others)] == [True, False, False]
     assert os.listdir(tmp_path) == []
 
@@ -181,8 +203,8 @@ def test_a_worker_without_a_directory_is_not_known_to_share_it(tmp_path):
 def test_a_directory_that_the_first_cannot_write_to_is_told_once(tmp_path):
     (tmp_path / "file").touch()
     first, second = examine_all(workers(2), [tmp_path / "file" / "x"] * 2)
-    assert statuses(first)["writable"] == "error"
-    assert not {"shared", "speed"} & set(statuses(first))
+    assert [finding.name for finding in first if finding.status.is_trouble] == ["writable"]
+    assert not {"shared", "speed", "saves"} & set(statuses(first))
     assert by_name(second)["shared"].message.startswith("not checked, as the first task told of no directory")
 
 
@@ -251,6 +273,28 @@ def test_a_container_without_scontrol_is_warned_of():
     found = by_name(examine(STEP))
     assert (found["slurm"].status, found["slurm"].hint) == (Status.WARNING, "bind it")
     assert found["step"].status is Status.OK
+
+
+UP = "Slurmctld(primary) at head is UP\n"
+
+
+def test_a_login_node_is_told_that_the_doctor_belongs_into_the_batch_script(tmp_path):
+    found = by_name(examine({}, directory=tmp_path, control=Controller(UP)))
+    assert (found["slurm"].status, found["cluster"].status) == (Status.INFO, Status.OK)
+    assert f"exec srun tf-preempt doctor {tmp_path}`" in found["slurm"].hint
+
+
+@pytest.mark.parametrize(
+    "control",
+    [
+        Controller(UP, installed=False),
+        Controller("Slurmctld(primary) at head is DOWN\n"),
+        Controller(SlurmError("`scontrol ping` did not answer within 10 s.")),
+    ],
+    ids=["not installed", "down", "silent"],
+)
+def test_where_slurm_does_not_answer_nothing_is_said_of_it(control):
+    assert "slurm" not in statuses(examine({}, control=control))
 
 
 @pytest.mark.parametrize("platform", [Platform.GCE, Platform.KUBERNETES])

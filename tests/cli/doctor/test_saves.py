@@ -62,6 +62,14 @@ def test_a_damaged_manifest_is_a_warning_and_the_others_count(tmp_path):
     assert finding.message.startswith("ckpt-2.manifest.json cannot be read: ")
 
 
+def test_a_directory_that_cannot_be_read_is_one_warning_with_the_cure(tmp_path):
+    (tmp_path / "file").touch()
+    times, (finding,) = read_save_times(str(tmp_path / "file"))
+    assert times == SaveTimes()
+    assert finding.status is Status.WARNING
+    assert "read the checkpoint directory" in finding.hint
+
+
 @pytest.mark.parametrize(
     ("name", "content"),
     [

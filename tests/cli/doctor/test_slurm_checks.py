@@ -3,7 +3,7 @@ import pytest
 from tf_preempt._slurm import SlurmJob
 from tf_preempt._slurm_control import JobRecord
 from tf_preempt.cli.doctor.finding import Status
-from tf_preempt.cli.doctor.slurm_checks import check_slurm
+from tf_preempt.cli.doctor.slurm_checks import check_outside_of_job, check_slurm
 from tf_preempt.cli.doctor.slurm_facts import SlurmFacts
 from tf_preempt.errors import SlurmError
 
@@ -59,6 +59,19 @@ def test_whether_the_job_comes_back(record, status, said):
     assert said in finding.message
 
 
+def test_a_job_that_is_none_of_sbatchs_is_told_how_to_have_one_checked():
+    hint = found("requeue", is_batch=False).hint
+    assert "`exec srun tf-preempt doctor DIRECTORY` into the batch script" in hint
+
+
+@pytest.mark.parametrize(("directory", "named"), [("/runs/7", "/runs/7"), (None, "DIRECTORY")])
+def test_outside_of_a_job_the_cure_names_the_directory(directory, named):
+    finding = check_outside_of_job(directory)
+    assert (finding.status, finding.name) == (Status.INFO, "slurm")
+    assert f"put `exec srun tf-preempt doctor {named}` into the batch script" in finding.hint
+    assert "#SBATCH lines" in finding.hint
+
+
 def test_a_job_that_is_not_requeued_is_told_how_to_change_that():
     assert "scontrol update JobId=$SLURM_JOB_ID Requeue=1" in found("requeue", may_requeue=False).hint
 
@@ -97,10 +110,12 @@ def test_the_time_limit_is_said_in_hours():
         ("15@30", Status.OK, "SIGTERM to the tasks, 30 s"),
         ("sigusr1@30", Status.OK, "SIGUSR1 to the tasks"),
         ("R:USR2@30", Status.OK, "SIGUSR2 to the tasks"),
-        ("B:TERM@120", Status.WARNING, "comes to the batch script only"),
+        ("B:TERM@120", Status.ERROR, "the tasks are killed without notice, and nothing is saved"),
+        ("b:15", Status.ERROR, "the tasks are killed without notice, and nothing is saved"),
         ("b:USR1", Status.WARNING, "if srun took its place (exec srun)"),
         ("USR1@3500", Status.WARNING, "comes up to 3560 s before the end of a time limit of 3600 s"),
         ("HUP@120", Status.WARNING, "is SIGHUP, which nobody waits for"),
+        ("B:HUP@120", Status.WARNING, "is SIGHUP, which nobody waits for"),
         ("999@120", Status.WARNING, "is 999, which nobody waits for"),
         ("@120", Status.WARNING, "is nothing that sbatch takes"),
         ("", Status.WARNING, "is nothing that sbatch takes"),
@@ -110,6 +125,17 @@ def test_the_signal_before_the_time_limit(text, status, said):
     finding = found("signal", script={"--signal": text})
     assert finding.status is status
     assert said in finding.message
+
+
+@pytest.mark.parametrize(
+    ("text", "cure"),
+    [
+        ("B:TERM@90", "#SBATCH --signal=USR1@90, or TERM@90: without B: it comes to the tasks"),
+        ("B:USR2", "#SBATCH --signal=USR2@60"),
+    ],
+)
+def test_the_cure_of_a_signal_to_the_script_is_one_to_the_tasks(text, cure):
+    assert found("signal", script={"--signal": text}).hint == cure
 
 
 def test_a_signal_that_comes_after_the_watched_limit_is_no_trouble():
@@ -123,7 +149,10 @@ def test_a_signal_that_comes_after_the_watched_limit_is_no_trouble():
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"script": {}}, "no --signal in the batch script; sbatch's command line may have had one"),
+        (
+            {"script": {}},
+            "no --signal in the batch script; one on sbatch's command line is not to be seen from a job",
+        ),
         ({"script": None}, "--signal is unknown: the batch script cannot be read"),
         ({"script": None, "is_batch": False}, "--signal is unknown: Slurm tells it of batch jobs only"),
     ],

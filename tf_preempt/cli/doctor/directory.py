@@ -66,15 +66,31 @@ def prove_writable(directory: str) -> tuple[WriteProof | None, Finding]:
     """Writes a file with an unguessable name to the directory, which is made if it is missing.
 
     Returns:
-        The file, to be removed by the caller, None if it could not be written; and what there is to say.
+        The file, to be removed by the caller, None if it could not be written; and what there is to say: a
+        directory that had to be made is neither good nor bad, as it is right for a new training only.
     """
-    values = {"directory": directory}
+    parent = _existing_parent(directory)
+    values = {"directory": directory, "existed": None if _files.is_url(directory) else parent is None}
     try:
         proof = WriteProof(directory)
     except Exception as error:  # noqa: BLE001 - a URL's errors are TensorFlow's
         finding = from_error("writable", error, hint=_ANOTHER)
         return None, dataclasses.replace(finding, values=values)
-    return proof, Finding(Status.OK, "writable", f"{directory} can be written to", values=values)
+    if parent is None:
+        return proof, Finding(Status.OK, "writable", f"{directory} can be written to", values=values)
+    message = f"{directory} does not exist yet; it would be made in {parent}, where this user can write"
+    hint = "right for a new training; one that is to go on has its directory: look for a slip in the path"
+    return proof, Finding(Status.INFO, "writable", message, hint, values)
+
+
+def _existing_parent(directory: str) -> str | None:
+    """The nearest directory above one that does not exist; None if it exists, or is in an object store."""
+    if _files.is_url(directory) or os.path.exists(directory):
+        return None
+    parent = os.path.dirname(os.path.abspath(directory))
+    while not os.path.exists(parent):
+        parent = os.path.dirname(parent)
+    return parent
 
 
 def remove_proof(proof: WriteProof, *, also_directory: bool = False) -> list[Finding]:

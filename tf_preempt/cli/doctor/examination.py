@@ -20,8 +20,8 @@ from tf_preempt.cli.doctor.meeting import Outcome, meet
 from tf_preempt.cli.doctor.place import Place, describe_place
 from tf_preempt.cli.doctor.preemption import preemption_of
 from tf_preempt.cli.doctor.saves import Notice, SaveTimes, check_saves, read_save_times
-from tf_preempt.cli.doctor.slurm_checks import check_slurm
-from tf_preempt.cli.doctor.slurm_facts import SlurmFacts, read_slurm_facts
+from tf_preempt.cli.doctor.slurm_checks import check_outside_of_job, check_slurm
+from tf_preempt.cli.doctor.slurm_facts import SlurmFacts, has_slurm, read_slurm_facts
 from tf_preempt.errors import SlurmError
 from tf_preempt.termination.auto import Platform
 
@@ -131,7 +131,8 @@ class Examination:
             if proof is not None:
                 about_directory += directories.remove_proof(proof, also_directory=True)
         if self._speaks:
-            about_directory += self._notice(directory)
+            # Of a directory that cannot be written to enough is said by then.
+            about_directory += self._notice(directory if proof is not None else None)
         return Report(
             findings=(*self._found, *about_directory),
             others={rank: _sent(report) for rank, report in outcome.reports.items()},
@@ -198,6 +199,8 @@ class Examination:
         """Adds what Slurm does with the job, and says whether a save fits into the notice."""
         times, about_saves = read_save_times(directory) if directory is not None else (SaveTimes(), [])
         facts = self._ask_slurm()
+        if facts is None and has_slurm(self._control):
+            self._found.append(check_outside_of_job(self._given))
         notice, otherwise = _USUAL_NOTICES.get(self._place.platform), "how long a notice is here is not known"
         if facts is not None:
             self._found += check_slurm(facts, self._place.job, now=self._clock(), save_s=times.slowest_s)

@@ -72,7 +72,10 @@ def read_save_times(directory: str) -> tuple[SaveTimes, list[Finding]]:
     try:
         manifests, damaged = readable_manifests(directory)
     except Exception as error:  # noqa: BLE001 - as above
-        return SaveTimes(seconds=_newest(by_checkpoint)), [*findings, _unreadable(error)]
+        again = _unreadable(error)
+        if again.hint not in [finding.hint for finding in findings]:  # one cure mends both
+            findings.append(again)
+        return SaveTimes(seconds=_newest(by_checkpoint)), findings
     for manifest in reversed(manifests):
         if isinstance(manifest.seconds, int | float):
             by_checkpoint.setdefault(manifest.prefix, float(manifest.seconds))

@@ -22,7 +22,9 @@ from tf_preempt.cli.doctor.slurm_facts import SlurmFacts
 from tf_preempt.termination.config import usual_signals
 from tf_preempt.termination.slurm_time_limit import lead_s
 
-__all__ = ["check_slurm"]
+__all__ = ["check_outside_of_job", "check_slurm"]
+
+_IN_SCRIPT = "put `exec srun tf-preempt doctor {directory}` into the batch script in place of the training"
 
 _SIGNAL = re.compile(r"(?:(?P<who>[BR]+):)?(?P<signal>[A-Za-z0-9]+)(?:@(?P<seconds>\d+))?", re.IGNORECASE)
 # sbatch(1): without a time, the signal comes so long before the end.
@@ -57,6 +59,21 @@ def check_slurm(
     return findings
 
 
+def check_outside_of_job(directory: str | None) -> Finding:
+    """Says where Slurm is, but no job of it, what would have to be done to have a job checked.
+
+    Args:
+        directory: the checkpoint directory; None if none is known.
+    """
+    hint = _IN_SCRIPT.format(directory=directory or "DIRECTORY")
+    return Finding(
+        Status.INFO,
+        "slurm",
+        "Slurm is here, and this is no job of it: what it would do with a job is not checked",
+        f"{hint}, and sbatch's options into #SBATCH lines",
+    )
+
+
 def _step(job: SlurmJob) -> Finding:
     values = {"job_id": job.job_id, "step_id": job.step_id, "restart_count": job.restart_count}
     run = f", restarted {job.restart_count} time(s)" if job.restart_count else ""
@@ -69,7 +86,7 @@ def _step(job: SlurmJob) -> Finding:
         "step",
         f"job {job.job_id}{run}, but srun did not start this process: a program started like this gets no "
         f"notice before the grace of a preemption ends{alone}.",
-        "start the program with srun in the batch script (srun python train.py), and srun tf-preempt doctor",
+        "start the program with srun in the batch script (exec srun python train.py), and this command, too",
         values,
     )
 
@@ -84,7 +101,8 @@ def _requeue(record: JobRecord, config: Mapping[str, str]) -> Finding:
     }
     if record.is_batch is False:
         message = "this job is none of sbatch's, and Slurm requeues no other: it ends when it is preempted"
-        return Finding(Status.INFO, "requeue", message, values=values)
+        hint = f"to have a batch job checked: {_IN_SCRIPT.format(directory='DIRECTORY')}"
+        return Finding(Status.INFO, "requeue", message, hint, values)
     if record.may_requeue is None:
         return Finding(Status.INFO, "requeue", f"unknown (JobRequeue={default})", values=values)
     if record.may_requeue:
@@ -129,7 +147,7 @@ def _signal(record: JobRecord, script: Mapping[str, str] | None) -> Finding:
         return Finding(Status.INFO, "signal", f"--signal is unknown: {why}", values={"signal": None})
     text = script.get("--signal")
     if text is None:
-        message = "no --signal in the batch script; sbatch's command line may have had one"
+        message = "no --signal in the batch script; one on sbatch's command line is not to be seen from a job"
         return Finding(Status.INFO, "signal", message, values={"signal": None})
     match = _SIGNAL.fullmatch(text)
     values: dict[str, Any] = {"signal": text, "lead_s": None}
@@ -138,12 +156,20 @@ def _signal(record: JobRecord, script: Mapping[str, str] | None) -> Finding:
     lead = float(match["seconds"] or _SIGNAL_LEAD_S)
     values["lead_s"] = lead
     name = _signal_name(match["signal"])
-    if "B" in (match["who"] or "").upper():
-        problem = "comes to the batch script only, whose tasks get it if srun took its place (exec srun)."
-        return _signal_trouble(values, problem, f"{match['signal']}@{lead:g}")
+    is_for_script = "B" in (match["who"] or "").upper()
+    if is_for_script and name == "SIGTERM":
+        problem = (
+            "comes to the batch script only, which dies of it, as srun does in its place (exec srun): the "
+            "tasks are killed without notice, and nothing is saved."
+        )
+        better = f"USR1@{lead:g}, or TERM@{lead:g}: without B: it comes to the tasks"
+        return _signal_trouble(values, problem, better, Status.ERROR)
     if name not in usual_signals("slurm"):
         problem = f"is {name}, which nobody waits for: it would end the program without a save."
         return _signal_trouble(values, problem, f"TERM@{lead:g}, or TerminationConfig(signals=...)")
+    if is_for_script:
+        problem = "comes to the batch script only, whose tasks get it if srun took its place (exec srun)."
+        return _signal_trouble(values, problem, f"{match['signal']}@{lead:g}")
     if record.limit_s is not None and lead + _SIGNAL_EARLY_S > _MOST_OF_LIMIT * record.limit_s:
         problem = (
             f"comes up to {lead + _SIGNAL_EARLY_S:g} s before the end of a time limit of "
@@ -154,9 +180,11 @@ def _signal(record: JobRecord, script: Mapping[str, str] | None) -> Finding:
     return Finding(Status.OK, "signal", message, values=values)
 
 
-def _signal_trouble(values: Mapping[str, Any], problem: str, better: str) -> Finding:
+def _signal_trouble(
+    values: Mapping[str, Any], problem: str, better: str, status: Status = Status.WARNING
+) -> Finding:
     message = f"--signal={values['signal']} in the batch script {problem}"
-    return Finding(Status.WARNING, "signal", message, f"#SBATCH --signal={better}", values)
+    return Finding(status, "signal", message, f"#SBATCH --signal={better}", values)
 
 
 def _signal_name(text: str) -> str:

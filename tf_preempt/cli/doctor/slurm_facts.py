@@ -3,7 +3,8 @@
 References:
     scontrol(1), sacctmgr(1), slurm.conf(5), sbatch(1); the answers of Slurm 22.05.8.  ``scontrol show job``
     tells neither ``--signal`` nor ``--open-mode``; the batch script does, where its ``#SBATCH`` lines have
-    them, and only the job's owner may read it.  Nobody tells what was on sbatch's command line.
+    them, and only the job's owner may read it.  Nobody tells what was on sbatch's command line (``squeue
+    --json`` neither), but an accounting database, where there is one.
 """
 
 from __future__ import annotations
@@ -16,7 +17,14 @@ from collections.abc import Mapping
 from tf_preempt._slurm_control import JobRecord, SlurmControl, parse_duration, parse_fields
 from tf_preempt.errors import SlurmError
 
-__all__ = ["SlurmFacts", "parse_config", "parse_script_options", "read_slurm_facts", "seconds_of"]
+__all__ = [
+    "SlurmFacts",
+    "has_slurm",
+    "parse_config",
+    "parse_script_options",
+    "read_slurm_facts",
+    "seconds_of",
+]
 
 _SETTING = re.compile(r"([A-Za-z][A-Za-z0-9_]*)\s*=\s*(.*?)\s*")
 _SCRIPT_OPTIONS = ("--signal", "--open-mode")
@@ -42,6 +50,18 @@ class SlurmFacts:
     qos: Mapping[str, str] = dataclasses.field(default_factory=dict)
     script: Mapping[str, str] | None = None
     problems: tuple[SlurmError, ...] = ()
+
+
+def has_slurm(control: SlurmControl) -> bool:
+    """Says whether Slurm can be used from here: its commands are installed, and its controller answers them.
+
+    Args:
+        control: the controller.
+    """
+    try:
+        return control.has("scontrol") and " is UP" in control.ask("scontrol", "ping")
+    except SlurmError:
+        return False
 
 
 def read_slurm_facts(control: SlurmControl, job_id: int) -> SlurmFacts:
