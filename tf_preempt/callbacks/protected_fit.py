@@ -20,6 +20,7 @@ from tf_preempt.callbacks.callback_states import CallbackStates
 from tf_preempt.callbacks.data_stream import DataStream
 from tf_preempt.callbacks.resume_point import DataPlace, Phase, ResumePoint
 from tf_preempt.checkpointing import replica_parts
+from tf_preempt.checkpointing.data_variables import DataVariables
 from tf_preempt.checkpointing.iterator_state import take_position
 from tf_preempt.checkpointing.random_state import set_random_state, take_random_state
 from tf_preempt.checkpointing.restoring import Restored
@@ -85,7 +86,8 @@ class ProtectedFit:
         self._validation: Epochs | None = None
         self._validation_data: DataStream | None = None
         self._functions: dict[str, Any] = {}
-        self._warned_of: set[str] = set()
+        self._looked_at: set[str] = set()
+        self._data_variables = DataVariables()
         self._get_result: Callable[[Any], Any] = lambda logs: logs
 
     @property
@@ -120,6 +122,7 @@ class ProtectedFit:
             model_state.check_metric_parts(self._model, restored.part.tensors)
         replica_parts.check(self._replica_parts(), restored.part.tensors)
         self._resume, self._restored_part = resume, restored.part
+        self._data_variables.expect(restored.part.tensors)
         self._train_steps = restored.manifest.step
         self._scalars = model_state.scalar_values(self._model)
         self._states.begin_again()
@@ -149,7 +152,8 @@ class ProtectedFit:
             # Callbacks behind ours go on to end the training: EarlyStopping puts its best weights back.
             self._restore_before_first_step(self._resume, go_on=False)
             # A later fit on the same data set goes on with the seeds that this one has left.
-            self._train_data.restore(self._resume.train, self._restored_part.tensors)
+            iterator = self._train_data.restore(self._resume.train, self._restored_part.tensors)
+            self._look_at_data(iterator, _TRAIN)
             self._restore_last_metrics()
             self._session.finish(None)
         else:
@@ -205,7 +209,7 @@ class ProtectedFit:
             self._step = begin
             self._train_data.at_step(iterator)
             if not self._executed:
-                self._warn_if_position_is_unknown(iterator, "training")
+                self._look_at_data(iterator, _TRAIN)
             self._boundary(new_epoch=new_epoch)
             new_epoch, self._executed = False, True
             yield begin, end, iterator
@@ -231,6 +235,7 @@ class ProtectedFit:
         if resume.phase == "train":
             self._train.begin_epoch()
         iterator = self._train_data.restore(resume.train, self._restored_part.tensors)
+        self._look_at_data(iterator, _TRAIN)
         self._restore_before_first_step(resume)
         if resume.phase == "train":
             model_state.set_metric_parts(self._model, self._restored_part.tensors)
@@ -286,7 +291,7 @@ class ProtectedFit:
         for begin, end, iterator in self._remaining_steps_of_validation(validation, data):
             self._step = begin
             data.at_step(iterator)
-            self._warn_if_position_is_unknown(iterator, "validation")
+            self._look_at_data(iterator, _VALIDATE)
             self._boundary()
             yield begin, end, iterator
 
@@ -296,6 +301,7 @@ class ProtectedFit:
             return validation.original()
         validation.begin_epoch()
         iterator = data.restore(resume.validate, self._restored_part.tensors)
+        self._look_at_data(iterator, _VALIDATE)
         model_state.set_metric_parts(self._model, self._restored_part.tensors)
         self._logs = resume.logs
         return validation.resumed(resume.step, iterator)
@@ -308,7 +314,8 @@ class ProtectedFit:
         resume = self._resume_validation
         if resume is None or resume.validate is None or resume.phase == "validate":
             return
-        data.restore(resume.validate, self._restored_part.tensors)
+        iterator = data.restore(resume.validate, self._restored_part.tensors)
+        self._look_at_data(iterator, _VALIDATE)
         data.make_unused(keras_internals.creations_before_validation(self._model))
 
     # ---------------------------------------------------------------------------------------- capture
@@ -316,8 +323,8 @@ class ProtectedFit:
     def _capture(self) -> Snapshot:
         """What has to be saved at this boundary."""
         validating = self._phase == "validate"
-        train, train_tensors = self._train_data.take(within=self._phase == "train")
-        validate, validate_tensors = self._take_validation(within=validating)
+        places, data_variables = self._data_variables.take_with(self._take_data)
+        (train, train_tensors), (validate, validate_tensors) = places
         states, state_tensors = self._states.take()
         replica_tensors, replica_checksums = replica_parts.take(self._replica_parts())
         history = getattr(self._model, "history", None)
@@ -338,12 +345,20 @@ class ProtectedFit:
             tensors=model_state.metric_parts(self._model)
             | replica_tensors
             | self._generators.take()
+            | data_variables
             | train_tensors
             | validate_tensors
             | state_tensors,
             values={"random": take_random_state(), "replica_checksums": replica_checksums},
         )
         return Snapshot(step=self._train_steps, resume=resume.to_json(), part=part)
+
+    def _take_data(self) -> Any:
+        """Where the training and the validation data are."""
+        return (
+            self._train_data.take(within=self._phase == "train"),
+            self._take_validation(within=self._phase == "validate"),
+        )
 
     def _take_validation(self, *, within: bool) -> tuple[DataPlace | None, dict[str, Any]]:
         """Where the validation data is; before the first validation, where the earlier life left it."""
@@ -355,9 +370,16 @@ class ProtectedFit:
         saved = self._restored_part.tensors
         return resume.validate, {name: saved[name] for name in saved if name.startswith(_VALIDATE)}
 
+    def _look_at_data(self, iterator: Any, name: str) -> None:
+        """Finds out once what a data set keeps outside of its iterator; restores it, or says it cannot."""
+        if name in self._looked_at:
+            return
+        self._looked_at.add(name)
+        self._data_variables.look_at(iterator, name)
+        self._warn_if_position_is_unknown(iterator, "training" if name == _TRAIN else "validation")
+
     def _warn_if_position_is_unknown(self, iterator: Any, what: str) -> None:
-        if what not in self._warned_of and take_position(iterator, what) is None:
-            self._warned_of.add(what)
+        if take_position(iterator, what) is None:
             _log.warning(
                 "The state of the %s data cannot be saved: the pipeline holds a Python generator or a "
                 "stateful random op. A resumed run reads it again from where the iterator began and drops "

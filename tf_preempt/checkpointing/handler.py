@@ -20,6 +20,7 @@ from tf_preempt.checkpointing.arguments import (
 from tf_preempt.checkpointing.cadence import Cadence, SaveEvery
 from tf_preempt.checkpointing.cluster import check_not_alone_of_several, cluster_of_resolver
 from tf_preempt.checkpointing.committer import Committer
+from tf_preempt.checkpointing.data_variables import DataVariables
 from tf_preempt.checkpointing.directory import directory_news, resolve_directory
 from tf_preempt.checkpointing.generators import Generators
 from tf_preempt.checkpointing.iterator_state import set_position, take_position
@@ -128,6 +129,7 @@ class PreemptionCheckpointHandler:
         self._new_positions = NewPositions()
         self._replayed: dict[str, ReplayedIterator] = {}
         self._restored = WorkerPart()
+        self._data_variables = DataVariables()
         self._sync_on_read = _sync_on_read_parts(checkpoint)
         untracked = replica_parts.untracked_variables(checkpoint)
         self._replica_parts = [
@@ -146,6 +148,7 @@ class PreemptionCheckpointHandler:
         self._was_restored = restored is not None
         if restored is not None:
             self._restored = restored.part
+            self._data_variables.expect(restored.part.tensors)
             self._steps = restored.manifest.step
             try:
                 self._restore_local(restored.part)
@@ -280,6 +283,7 @@ class PreemptionCheckpointHandler:
             if is_new and self._was_restored:
                 self._warn_of_no_position(key)
         self._tracked[key] = iterator
+        self._data_variables.look_at(iterator, key)
         return iterator
 
     def _track_by_count(self, iterator: Any, key: str, *, is_new: bool) -> None:
@@ -353,13 +357,8 @@ class PreemptionCheckpointHandler:
         tensors = {name: variable.read_value() for name, variable in self._sync_on_read.items()}
         replica_tensors, checksums = replica_parts.take(self._replica_parts)
         tensors |= replica_tensors | self._generators.take() | self._new_positions.tensors
-        taken = {}
-        for key, iterator in self._tracked.items():
-            if key in self._replayed:
-                taken[key], replayed_tensors = self._replayed[key].take()
-                tensors |= replayed_tensors
-            else:
-                tensors |= take_position(iterator, f"iterator/{key}") or {}
+        (taken, positions), data_variables = self._data_variables.take_with(self._take_iterators)
+        tensors |= positions | data_variables
         return Snapshot(
             step=self._steps,
             resume={"phase": "finished" if self._finished else "train", "step": self._steps},
@@ -368,6 +367,18 @@ class PreemptionCheckpointHandler:
                 values={"random": take_random_state(), "replica_checksums": checksums, _REPLAYED: taken},
             ),
         )
+
+    def _take_iterators(self) -> tuple[dict[str, list[int]], dict[str, Any]]:
+        """How many elements were taken from iterators to be replayed, and the positions of the others."""
+        taken: dict[str, list[int]] = {}
+        tensors: dict[str, Any] = {}
+        for key, iterator in self._tracked.items():
+            if key in self._replayed:
+                taken[key], replayed_tensors = self._replayed[key].take()
+                tensors |= replayed_tensors
+            else:
+                tensors |= take_position(iterator, f"iterator/{key}") or {}
+        return taken, tensors
 
 
 def _checkpoint_and_committer(

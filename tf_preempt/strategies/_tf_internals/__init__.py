@@ -78,6 +78,7 @@ from tf_preempt.strategies._tf_internals.generators import (
 from tf_preempt.strategies._tf_internals.iterators import (
     dataset_behind,
     deserialize_iterator,
+    outside_state_of,
     owned_iterators,
     serialize_iterator,
     shuffles_in_state,
@@ -130,6 +131,7 @@ __all__ = [
     "tensorflow_global_generator",
     "dataset_behind",
     "deserialize_iterator",
+    "outside_state_of",
     "owned_iterators",
     "serialize_iterator",
     "shuffles_in_state",

@@ -8,9 +8,10 @@ import tensorflow as tf
 
 from tf_preempt import errors
 from tf_preempt.strategies._tf_internals.access import attribute
+from tf_preempt.strategies._tf_internals.outside_state import OutsideState, outside_state
 
-# tf.data.experimental.ExternalStatePolicy.FAIL as the number that the op takes.
-_FAIL_ON_EXTERNAL_STATE = 2
+# tf.data.experimental.ExternalStatePolicy as the numbers that the op takes.
+_IGNORE_EXTERNAL_STATE, _FAIL_ON_EXTERNAL_STATE = 1, 2
 
 
 def owned_iterators(iterator: Any) -> list[Any]:
@@ -51,8 +52,21 @@ def dataset_behind(owned: Any) -> tf.data.Dataset | None:
     return found if isinstance(found, tf.data.Dataset) else None
 
 
+def outside_state_of(owned: Any) -> OutsideState | None:
+    """What the data set of one iterator keeps outside of it; None if the data set is not known.
+
+    Args:
+        owned: one of `owned_iterators`.
+
+    Raises:
+        InternalsChangedError: TensorFlow's private names have changed.
+    """
+    dataset = dataset_behind(owned)
+    return None if dataset is None else outside_state(dataset)
+
+
 def serialize_iterator(owned: Any) -> tf.Tensor:
-    """The state of one iterator.
+    """The state of one iterator; without that of variables that the pipeline's functions use.
 
     Args:
         owned: one of `owned_iterators`.
@@ -61,15 +75,16 @@ def serialize_iterator(owned: Any) -> tf.Tensor:
         A vector of variants; ``tf.io.serialize_tensor`` turns each element into bytes.
 
     Raises:
-        tf.errors.FailedPreconditionError: the pipeline holds state outside the iterator (a Python generator,
-            a stateful random op), so its position alone would not bring it back.
+        tf.errors.FailedPreconditionError: the pipeline holds state that is neither in the iterator nor in
+            variables (a Python generator, a stateful random op): its position would not bring it back.
         InternalsChangedError: TensorFlow's private names have changed.
     """
+    outside = outside_state_of(owned)
+    in_variables = outside is not None and outside.variables and outside.is_in_variables
+    policy = _IGNORE_EXTERNAL_STATE if in_variables else _FAIL_ON_EXTERNAL_STATE
     resource = attribute(owned, "_iterator_resource", "OwnedIterator")
     with tf.device(resource.device):
-        return tf.raw_ops.SerializeIterator(
-            resource_handle=resource, external_state_policy=_FAIL_ON_EXTERNAL_STATE
-        )
+        return tf.raw_ops.SerializeIterator(resource_handle=resource, external_state_policy=policy)
 
 
 def deserialize_iterator(owned: Any, variant: tf.Tensor) -> None:
