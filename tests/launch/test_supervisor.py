@@ -183,6 +183,16 @@ def test_signal_is_passed_on_and_ends_the_series_after_the_save(program, lives, 
     assert lives() == 1
 
 
+def test_what_was_passed_on_and_how_the_program_ended_is_said(program, when, caplog):
+    caplog.set_level(logging.INFO, "tf_preempt")
+    when("ready", kill_self(signal.SIGTERM))
+    program("open('ready', 'w')\ntime.sleep(120)", stop_timeout_s=90.0).run()
+    assert [record.message for record in caplog.records] == [
+        "passing SIGTERM on, and waiting for the program to leave, 90 s at most",
+        "not restarting: SIGTERM asked for the end, and the program has ended (killed by SIGTERM)",
+    ]
+
+
 def test_program_that_finishes_after_a_signal_is_a_success(program, when):
     when("ready", kill_self(signal.SIGTERM))
     source = "signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\nopen('ready', 'w')\ntime.sleep(120)"

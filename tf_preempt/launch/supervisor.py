@@ -157,7 +157,7 @@ class Supervisor:
 
     def _leave(self, last: Incarnation, returncode: int, signum: int) -> int:
         _logger.info(
-            "not restarting: this process was told to end by %s; the program's %s",
+            "not restarting: %s asked for the end, and the program has ended (%s)",
             signal.Signals(signum).name,
             describe(returncode),
         )

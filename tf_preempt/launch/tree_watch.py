@@ -166,7 +166,7 @@ class TreeWatch:
         _logger.info(
             "passing %s on%s",
             signal.Signals(signum).name,
-            f"; what is left in {self._escalation.stop_timeout_s:g} s is ended"
+            f", and waiting for the program to leave, {self._escalation.stop_timeout_s:g} s at most"
             if signum in self.ENDING_SIGNALS
             else "",
         )
