@@ -49,6 +49,10 @@ def event(kind, worker=0, **fields):
             event("agreed", global_step=180, epoch=3, phase="finished", step=0),
             "all workers agreed to save at the end of the training (step 180 in all)",
         ),
+        (
+            event("agreed", global_step=24, phase="train", step=24),
+            "all workers agreed to save after 24 steps (step 24 in all)",
+        ),
         (event("agreed", worker=1, global_step=24), None),
         (event("commit", checkpoint="ckpt-3", step=60), "ckpt-3 is committed, with step 60"),
         (event("commit", worker=1, checkpoint="ckpt-3", step=60), None),

@@ -75,8 +75,10 @@ def describe_event(event: Mapping[str, Any]) -> str | None:
 def _place(event: Mapping[str, Any]) -> str:
     """A resume point in words; its numbers count what is done."""
     phase, step, epoch = event.get("phase"), event.get("step_in_epoch", event.get("step")), event.get("epoch")
-    if phase == "finished" or not isinstance(epoch, int):
+    if phase == "finished":
         return "at the end of the training"
+    if not isinstance(epoch, int):  # a custom loop
+        return f"after {step} steps"
     if phase == "validate":
         return f"after {step} batches of the validation of epoch {epoch + 1}"
     return f"after {step} steps of epoch {epoch + 1}"

@@ -83,6 +83,20 @@ def test_variable_that_differs_is_called_by_its_own_name(two):
     assert (difference["differing"], difference["elements"], difference["max_abs"]) == (1, 2, 0.5)
 
 
+def test_optimizer_of_a_custom_loop_is_told_from_weights(two):
+    import keras
+
+    for saved, rate in zip(two, (0.1, 0.2), strict=True):
+        saved.save(1, {})
+        weight, rule = keras.Variable(1.0, name="w"), keras.optimizers.SGD(rate, momentum=0.5)
+        rule.build([weight])
+        tf.train.Checkpoint(rule=rule).write(f"{saved.path}/ckpt-1")
+    answer = compare(*two)
+    (difference,) = answer["differences"]
+    assert (difference["name"].rpartition("/")[2], difference["group"]) == ("learning_rate", "optimizer")
+    assert answer["compared"]["weights"] == 1
+
+
 def test_variable_that_only_one_has(two):
     one, other = two
     one.save(1, {"kernel": 1.0, "more": 2.0})
@@ -119,6 +133,14 @@ def test_positions_in_data_are_counted_and_not_compared(two):
         saved.save(1, {"kernel": 1.0}, parts=[(position, {})])
     answer = compare(*two)
     assert (answer["not_compared"], answer["differences"]) == (len(position), [])
+
+
+def test_iterator_in_a_checkpoint_is_counted_and_not_compared(two):
+    for saved in two:
+        saved.save(1, {})
+        iterator = iter(tf.data.Dataset.range(3))
+        tf.train.Checkpoint(iterator=iterator).write(f"{saved.path}/ckpt-1")
+    assert compare(*two)["not_compared"] == 1
 
 
 def test_random_states_of_the_processes_are_told_and_are_no_difference(two):

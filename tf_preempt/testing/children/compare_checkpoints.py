@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -24,6 +25,8 @@ from tf_preempt.testing.drill.differences import Difference, compare_arrays, com
 __all__ = ["compare", "main"]
 
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
+# Keras's optimizers, whatever a program calls them.
+_OF_AN_OPTIMIZER = re.compile(r"(^|/)optimizer/|/_(variables/\d+|iterations|learning_rate)/")
 # How many checkpoints were made differs by design; the graph is no value.
 _NOT_COMPARED = ("save_counter", "_CHECKPOINTABLE_OBJECT_GRAPH")
 _WEIGHTS, _OPTIMIZER, _SEEDS, _METRICS, _CALLBACKS, _OTHER = (
@@ -72,8 +75,8 @@ def _compare_pair(directories: Sequence[str], pair: dict[str, Any], answer: dict
     manifests = [
         _by_prefix(directory, prefix) for directory, prefix in zip(directories, pair["prefixes"], strict=True)
     ]
-    found = _compare_variables(directories, manifests, answer["compared"])
-    found += _compare_resume(manifests, answer["compared"])
+    found = _compare_variables(directories, manifests, answer)
+    found += _compare_resume(manifests, answer)
     for worker in range(pair["workers"]):
         found += _compare_parts(directories, manifests, worker, pair["workers"], answer)
     answer["differences"] += [
@@ -86,52 +89,54 @@ def _by_prefix(directory: str, prefix: str) -> Manifest:
 
 
 class _Variables:
-    """The variables of a checkpoint by their names, each read when it is asked for."""
+    """The variables of a checkpoint by their keys, each read when it is asked for.
+
+    Keys, unlike names, do not depend on what else a process has made before.
+    """
 
     def __init__(self, directory: str, manifest: Manifest) -> None:
         self._reader = tf.train.load_checkpoint(_files.join(directory, manifest.prefix))
+        self._names = names_in_checkpoint(self._reader)
         dtypes = self._reader.get_variable_to_dtype_map()
-        names = names_in_checkpoint(self._reader)
-        self.unreadable = sum(dtype == tf.variant for dtype in dtypes.values())
-        keys = [
-            key
-            for key, dtype in dtypes.items()
-            if dtype != tf.variant and key.partition("/")[0] not in _NOT_COMPARED
-        ]
-        called = [names.get(key) or key.removesuffix(_VALUE) for key in keys]
-        # In a custom loop several variables can have one name; then the keys tell them apart.
-        self._keys = {
-            name if called.count(name) == 1 else f"{name} ({key.removesuffix(_VALUE)})": key
-            for name, key in zip(called, keys, strict=True)
-        }
+        saved = {key for key in dtypes if key.partition("/")[0] not in _NOT_COMPARED}
+        self.keys = {key for key in saved if dtypes[key] != tf.variant}
+        self.unreadable = len(saved) - len(self.keys)
 
-    @property
-    def names(self) -> set[str]:
-        return set(self._keys)
+    def read(self, key: str) -> Any:
+        return self._reader.get_tensor(key) if key in self.keys else None
 
-    def read(self, name: str) -> Any:
-        return self._reader.get_tensor(self._keys[name]) if name in self._keys else None
+    def name(self, key: str) -> str:
+        path = key.removesuffix(_VALUE)
+        name = self._names.get(key) or path
+        others = [self._names.get(other) for other in self.keys if other != key]
+        return f"{name} ({path})" if name in others else name
 
-    def group(self, name: str) -> str:
-        key = self._keys.get(name, "")
-        if "seed_generator" in name or "generator" in key:
-            return _SEEDS
-        if "optimizer" in key and "_trainable_variables" not in key:
-            return _OPTIMIZER
-        return _WEIGHTS
+
+def _group(key: str, name: str) -> str:
+    if "generator" in key or "seed_generator" in name:
+        return _SEEDS
+    if _OF_AN_OPTIMIZER.search(key) and "/_trainable_variables/" not in key:
+        return _OPTIMIZER
+    return _WEIGHTS
 
 
 def _compare_variables(
-    directories: Sequence[str], manifests: Sequence[Manifest], compared: dict[str, int]
+    directories: Sequence[str], manifests: Sequence[Manifest], answer: dict[str, Any]
 ) -> list[Difference]:
     one, other = (_Variables(*pair) for pair in zip(directories, manifests, strict=True))
+    answer["not_compared"] += max(one.unreadable, other.unreadable)
     found = []
-    for name in sorted(one.names | other.names):
-        group = (one if name in one.names else other).group(name)
-        compared[group] = compared.get(group, 0) + 1
-        difference = compare_arrays(_array(one.read(name)), _array(other.read(name)), name=name, group=group)
+    for key in sorted(one.keys | other.keys):
+        name = (one if key in one.keys else other).name(key)
+        group = _group(key, name)
+        _count(answer, group)
+        difference = compare_arrays(_array(one.read(key)), _array(other.read(key)), name=name, group=group)
         found += [difference] if difference else []
-    return found
+    return sorted(found, key=lambda difference: difference.name)
+
+
+def _count(answer: dict[str, Any], group: str) -> None:
+    answer["compared"][group] = answer["compared"].get(group, 0) + 1
 
 
 def _array(value: Any) -> Any:
@@ -139,13 +144,13 @@ def _array(value: Any) -> Any:
     return None if value is None else np.asarray(value, dtype=object if isinstance(value, bytes) else None)
 
 
-def _compare_resume(manifests: Sequence[Manifest], compared: dict[str, int]) -> list[Difference]:
+def _compare_resume(manifests: Sequence[Manifest], answer: dict[str, Any]) -> list[Difference]:
     one, other = (manifest.resume for manifest in manifests)
     found: list[Difference] = []
     for group, names in (("history", _HISTORY), ("place", _PLACE), (_CALLBACKS, ("callbacks",))):
         for name in names:
             if name in one or name in other:
-                compared[group] = compared.get(group, 0) + 1
+                _count(answer, group)
                 found += compare_values(one.get(name), other.get(name), name=name, group=group)
     if manifests[0].step != manifests[1].step:
         found += compare_values(manifests[0].step, manifests[1].step, name="steps in all", group="place")
@@ -171,7 +176,7 @@ def _compare_parts(
             answer["not_compared"] += 1
             continue
         group = next((its for start, its in _GROUPS_OF_PARTS.items() if name.startswith(start)), _OTHER)
-        answer["compared"][group] = answer["compared"].get(group, 0) + 1
+        _count(answer, group)
         arrays = [None if tensor is None else tensor.numpy() for tensor in tensors]
         difference = compare_arrays(*map(_array, arrays), name=f"{label}{name}", group=group)
         found += [difference] if difference else []
@@ -198,7 +203,8 @@ def _compare_steps(kept: Sequence[str]) -> Iterator[dict[str, Any]]:
     ]
     for fit, step in sorted(by_step[0].keys() & by_step[1].keys()):
         pair = [manifests[fit, step] for manifests in by_step]
-        yield {"fit": fit, "step": step, "identical": not _compare_variables(kept, pair, {})}
+        differs = _compare_variables(kept, pair, {"compared": {}, "not_compared": 0})
+        yield {"fit": fit, "step": step, "identical": not differs}
 
 
 def main(argv: Sequence[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import tempfile
@@ -80,20 +81,20 @@ def _judge(
     repeatable: bool | None,
     directory: str,
 ) -> Outcome:
-    comparison = compare_runs(undisturbed, disturbed, folder=os.path.join(directory, "comparison"))
-    verdict = Verdict.IDENTICAL if comparison.identical else Verdict.DIFFERENT
-    if not any(sent.struck for sent in disturbed.sent):
-        verdict = Verdict.NOT_DISTURBED
-    causes = likely_causes(comparison, disturbed.output, repeatable=repeatable)
-    return Outcome(
+    outcome = Outcome(
         options=options,
-        verdict=verdict,
+        verdict=Verdict.NOT_DISTURBED,
         steps=sum(undisturbed.fit_steps.values()),
         commits=undisturbed.commits,
         sent=disturbed.sent,
         unsent=disturbed.unsent,
         repeatable=repeatable,
-        comparison=comparison,
-        causes=causes if verdict is Verdict.DIFFERENT else (),
         directory=directory,
     )
+    if not any(sent.struck for sent in disturbed.sent):
+        return outcome
+    comparison = compare_runs(undisturbed, disturbed, folder=os.path.join(directory, "comparison"))
+    if comparison.identical:
+        return dataclasses.replace(outcome, verdict=Verdict.IDENTICAL, comparison=comparison)
+    causes = likely_causes(comparison, disturbed.output, repeatable=repeatable)
+    return dataclasses.replace(outcome, verdict=Verdict.DIFFERENT, comparison=comparison, causes=causes)
