@@ -12,6 +12,7 @@ import tensorflow as tf
 from tf_preempt import _files
 from tf_preempt.checkpointing.committer import Committer, SaveRecord
 from tf_preempt.checkpointing.manifest import FileRecord
+from tf_preempt.checkpointing.position_size import warn_of_large_positions
 from tf_preempt.checkpointing.startup import Cluster
 from tf_preempt.checkpointing.worker_part import WorkerPart, part_name, write_part
 from tf_preempt.errors import CheckpointWriteError, ConfigError
@@ -107,6 +108,7 @@ class Saver:
                 files=files,
             )
         seconds = time.monotonic() - started
+        warn_of_large_positions(snapshot.part.tensors, (record.bytes for record in part_files))
         return Written(prefix=prefix, part_files=part_files, save=save, seconds=seconds)
 
     def _write_variables(self, number: int, save_fn: SaveFn | None) -> tuple[str, list[FileRecord]]:
