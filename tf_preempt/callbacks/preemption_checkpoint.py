@@ -73,6 +73,7 @@ class PreemptionCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # K
         TF_PREEMPT_DIR, AIP_CHECKPOINT_DIR: the directory, when none is given.
         TF_PREEMPT_DIR_OVERRIDE: the directory, whatever is given.
         TF_PREEMPT_STATUS_FILE: written for the supervisor (``tf-preempt run`` sets it).
+        TF_PREEMPT_STEP_FILE: written for who wants to disturb the training (``tf-preempt drill`` sets it).
         TF_CONFIG: read to refuse workers that would each train alone in one directory.
         TF_DETERMINISTIC_OPS: TensorFlow's; where op determinism is off, one warning says so.
     """
