@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_preempt.checkpointing.replica_parts import check, replica_parts, restore, take, untracked_variables
+from tf_preempt.checkpointing.replica_parts import (
+    check,
+    replica_parts,
+    restore,
+    take,
+    untracked_variables,
+    variables_in,
+)
 from tf_preempt.errors import CheckpointMismatchError
 
 MIB = 2**20
@@ -98,3 +105,39 @@ def test_seeds_of_keras_layers_are_kept_for_the_checkpoint_does_not_have_them() 
 
 def test_a_checkpoint_without_keras_has_nothing_untracked() -> None:
     assert untracked_variables(tf.train.Checkpoint(one=variable(1.0))) == []
+
+
+def test_variables_of_keras_and_of_tensorflow_in_a_checkpoint_are_found() -> None:
+    metric, plain = keras.metrics.Mean(), tf.Variable(1.0)
+    checkpoint = tf.train.Checkpoint(metric=list(metric.variables), plain=plain, number=tf.train.Checkpoint())
+    found = variables_in(checkpoint)
+    assert {id(one) for one in found} == {id(one) for one in (*metric.variables, plain)}
+    assert len(found) == 3
+
+
+WRITTEN_BY_REPLICAS = """
+import keras, tensorflow as tf
+from tf_preempt.checkpointing.replica_parts import written_by_replicas
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+def paths(devices):
+    with tf.distribute.MirroredStrategy(devices).scope():
+        layers = [keras.layers.Input((3,)), keras.layers.BatchNormalization(name="bn"), keras.layers.Dense(1)]
+        model = keras.Sequential(layers)
+        optimizer = keras.optimizers.Adam(gradient_accumulation_steps=2)
+        optimizer.build(model.trainable_variables[:1])
+        own, shared = tf.Variable(1.0, trainable=False), tf.Variable(1.0)
+        metric = keras.metrics.Mean()
+    holds = {"model": model, "optimizer": optimizer, "own": own, "shared": shared}
+    checkpoint = tf.train.Checkpoint(metrics=list(metric.variables), **holds)
+    found = written_by_replicas(checkpoint)
+    return sorted("own" if one is own else one.path.split("/")[-1] for one in found)
+print(paths(["CPU:0", "CPU:1"]), paths(["CPU:0"]))
+"""
+
+
+def test_what_replicas_write_by_themselves_is_found_in_keras_models(run_script: Any) -> None:
+    environ = {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2", "TF_CONFIG": None}
+    ended = run_script(WRITTEN_BY_REPLICAS, env=environ, timeout=120)
+    expected = ["moving_mean", "moving_variance", "own", "sequential_bn_gamma_gradient_accumulator"]
+    assert ended.stdout.strip() == f"{expected} []", ended.stderr[-4000:]

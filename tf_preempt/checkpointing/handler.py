@@ -133,7 +133,7 @@ class PreemptionCheckpointHandler:
         self._sync_on_read = _sync_on_read_parts(checkpoint)
         untracked = replica_parts.untracked_variables(checkpoint)
         self._replica_parts = [
-            *replica_parts.replica_parts(_written_by_replicas(checkpoint)),
+            *replica_parts.replica_parts(replica_parts.written_by_replicas(checkpoint)),
             *replica_parts.replica_parts(untracked, kept_nowhere_else=True),
         ]
         self._generators = Generators(checkpoint, known=untracked)
@@ -427,26 +427,10 @@ def _opening(given: Any, directory: str | os.PathLike[str] | None, environ: Mapp
 def _sync_on_read_parts(checkpoint: Any) -> dict[str, Any]:
     """This worker's parts of the checkpoint's sync-on-read variables (metrics under a strategy), by name."""
     variables = [
-        node
-        for node in tf.train.TrackableView(checkpoint).descendants()
-        if isinstance(node, tf.Variable) and _tf_internals.is_sync_on_read(node)
+        node for node in replica_parts.variables_in(checkpoint) if _tf_internals.is_sync_on_read(node)
     ]
     return {
         f"{_SYNC_ON_READ}{index}/{replica}": part
         for index, variable in enumerate(variables)
         for replica, part in enumerate(_tf_internals.local_values(variable))
     }
-
-
-def _written_by_replicas(checkpoint: Any) -> list[Any]:
-    """The checkpoint's variables that each of several replicas may write by itself."""
-    return [
-        node
-        for node in tf.train.TrackableView(checkpoint).descendants()
-        if isinstance(node, tf.Variable)
-        and isinstance(node, tf.distribute.DistributedValues)
-        and not _tf_internals.is_sync_on_read(node)
-        and not node.trainable
-        and node.aggregation == tf.VariableAggregation.NONE
-        and node.distribute_strategy.num_replicas_in_sync > 1
-    ]

@@ -83,6 +83,53 @@ def untracked_variables(checkpoint: Any) -> list[Any]:
     return list(found.values())
 
 
+def variables_in(checkpoint: Any) -> list[Any]:
+    """The variables that ``tf.train.Checkpoint`` saves: TensorFlow's, and Keras's, which are another class.
+
+    Args:
+        checkpoint: a ``tf.train.Checkpoint``.
+    """
+    keras = sys.modules.get("keras")
+    kinds = (tf.Variable,) if keras is None else (tf.Variable, keras.Variable)
+    return [node for node in tf.train.TrackableView(checkpoint).descendants() if isinstance(node, kinds)]
+
+
+def written_by_replicas(checkpoint: Any) -> list[Any]:
+    """The checkpoint's variables that each of several replicas may write by itself.
+
+    TensorFlow's say so by having no aggregation.  Keras's may be used in any way: those that layers do not
+    train count, and the gradients that optimizers accumulate.
+
+    Args:
+        checkpoint: a ``tf.train.Checkpoint``.
+
+    Raises:
+        ConfigError: it holds a Keras variable that is not built yet.
+    """
+    keras = sys.modules.get("keras")
+    nodes = list(tf.train.TrackableView(checkpoint).descendants())
+    layers = [node for node in nodes if keras is not None and isinstance(node, keras.Layer)]
+    not_trained = {id(one) for layer in layers for one in layer.non_trainable_variables}
+    found = []
+    for one in variables_in(checkpoint):
+        if _replicas_of(one) == 1 or _tf_internals.is_sync_on_read(one):
+            continue
+        if isinstance(one, tf.Variable):
+            is_own = not one.trainable and one.aggregation == tf.VariableAggregation.NONE
+        else:
+            is_own = id(one) in not_trained or is_accumulator(one)
+        if is_own:
+            found.append(one)
+    return found
+
+
+def _replicas_of(variable: Any) -> int:
+    behind = variable if isinstance(variable, tf.Variable) else variable.value
+    if not isinstance(behind, tf.distribute.DistributedValues):
+        return 1
+    return int(behind.distribute_strategy.num_replicas_in_sync)
+
+
 def is_accumulator(variable: Any) -> bool:
     """Says whether a Keras optimizer adds up gradients in this variable, each replica its own."""
     return _ACCUMULATOR in variable.path
