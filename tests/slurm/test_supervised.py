@@ -93,6 +93,26 @@ def test_a_preempted_job_is_requeued_once_and_not_restarted_in_between(cluster, 
     assert "tf-preempt: restarting in" not in job.output
 
 
+@pytest.mark.exhaustive
+def test_around_srun_a_program_that_is_preempted_at_its_start_lives_twice_before_the_requeue(
+    cluster, undisturbed, tmp_path
+):
+    """The notice ends the first life and comes to tasks only: the supervisor hears of it after the grace."""
+    lives = tmp_path / "lives"
+    # Only the job's second run comes to its training.
+    run = 'test -n "$SLURM_RESTART_COUNT" || exec sleep 100; exec "$@"'
+    wait = f"sh -c 'echo $SLURM_STEP_ID >>{lives}; {run}' sh"
+    job = Job(cluster, tmp_path / "job", options=NODES, step=f"{SUPERVISOR} srun", environ=wait).submit()
+    job.wait_until(lives.exists, "the first life", 60)
+    preempt(cluster, "n[9-10]", count=2)
+    assert job.wait_for_end() == "COMPLETED"
+    assert job.fields()["Restarts"] == "1"
+    job.assert_trained_each_step_once()
+    assert job.result() == undisturbed(2)
+    assert job.output.count("tf-preempt: restarting in") == 1
+    assert lives.read_text().split() == ["0", "0", "1", "1", "0", "0"]
+
+
 @pytest.mark.parametrize(
     "step", [LONG(f"{SUPERVISOR} srun"), f"srun {SUPERVISOR}"], ids=["outside", "in-step"]
 )
