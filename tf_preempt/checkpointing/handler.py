@@ -78,7 +78,8 @@ class PreemptionCheckpointHandler:
 
     Environment:
         TF_PREEMPT_DIR, AIP_CHECKPOINT_DIR, TF_PREEMPT_DIR_OVERRIDE, TF_PREEMPT_STATUS_FILE,
-        TF_PREEMPT_STEP_FILE, TF_CONFIG, TF_DETERMINISTIC_OPS: as for `tf_preempt.callbacks.PreemptionCheckpoint`.
+        TF_PREEMPT_STEP_FILE, TF_CONFIG, TF_DETERMINISTIC_OPS: as for
+        `tf_preempt.callbacks.PreemptionCheckpoint`.
 
     References:
         https://www.tensorflow.org/api_docs/python/tf/distribute/experimental/PreemptionCheckpointHandler
