@@ -1,5 +1,10 @@
+import ast
+from pathlib import Path
+
 import pytest
 
+import tf_preempt
+from tf_preempt.testing.drill import causes
 from tf_preempt.testing.drill.causes import likely_causes
 from tf_preempt.testing.drill.comparing import Comparison
 
@@ -18,6 +23,18 @@ def names(compared, output="", *, repeatable=True):
     return [cause.name for cause in likely_causes(compared, output, repeatable=repeatable)]
 
 
+def texts_of_the_package():
+    for path in Path(tf_preempt.__file__).parent.rglob("*.py"):
+        if path.name != "causes.py":
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            yield from (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
+
+
+@pytest.mark.parametrize("words", [*causes._WARNINGS, causes._DETERMINISM_WARNING])
+def test_words_are_those_of_a_warning_that_the_package_logs(words):
+    assert [text for text in texts_of_the_package() if isinstance(text, str) and words in text]
+
+
 @pytest.mark.parametrize(
     ("warning", "cause"),
     [
@@ -34,6 +51,8 @@ def names(compared, output="", *, repeatable=True):
             "Training and validation data come from one shuffle that orders each iteration anew",
             "shared_shuffle",
         ),
+        ("state of random generators that the program lacks (layer/g)", "unsaved_seed_generator"),
+        ("The state of the callback Mine is not saved; after a resume it begins afresh: x", "callback_state"),
         ("The callback Mine keeps state that is not saved (x)", "callback_state"),
         ("Variable 'v' differed between replicas when the checkpoint was written", "replica_state"),
     ],

@@ -49,10 +49,20 @@ _WARNINGS = {
         text="training and validation data come from one shuffle: the order of later epochs can differ",
         cure="Dataset.shuffle(..., reshuffle_each_iteration=False), or split before shuffling",
     ),
+    "state of random generators that the program lacks": Cause(
+        name="unsaved_seed_generator",
+        text="a random generator is made later in a life that resumes, and begins afresh",
+        cure="make generators before the training begins",
+    ),
     "keeps state that is not saved": Cause(
         name="callback_state",
         text="a callback keeps state that is not saved, and begins afresh",
         cure="give it get_state(), which returns JSON values, and set_state(state)",
+    ),
+    "is not saved; after a resume it begins afresh": Cause(
+        name="callback_state",
+        text="the state of a callback cannot be saved, and it begins afresh",
+        cure="let its get_state() return JSON values",
     ),
     "differed between replicas when the checkpoint was written": Cause(
         name="replica_state",
