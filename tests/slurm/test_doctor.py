@@ -114,7 +114,8 @@ def test_a_sigterm_to_the_batch_script_kills_the_tasks_unheard(slurm, tmp_path):
 
 
 def test_a_signal_of_sbatchs_command_line_is_not_to_be_seen(slurm, tmp_path):
-    report = in_batch(slurm, tmp_path, "--requeue --open-mode=append", options="--signal=USR1@60")
+    options = "--signal=USR1@60 --open-mode=append"  # but of this one sbatch tells the job
+    report = in_batch(slurm, tmp_path, "--requeue", options=options)
     assert "not to be seen from a job" in checks_of(report)["signal"]["message"]
     assert trouble_in(report) == []
 

@@ -14,7 +14,7 @@ IN_STEP = SlurmJob(
 IN_SCRIPT = SlurmJob(job_id=7, step_id=None, procid=0, ntasks=2, nodes=("n0", "n1"))
 
 
-def found(name, *, job=IN_STEP, save_s=None, script=None, config=None, **record):
+def found(name, *, job=IN_STEP, save_s=None, script=None, config=None, open_mode=None, **record):
     values = {
         "state": "RUNNING",
         "is_batch": True,
@@ -23,7 +23,7 @@ def found(name, *, job=IN_STEP, save_s=None, script=None, config=None, **record)
         "end_time": NOW + 600,
     }
     facts = SlurmFacts(record=JobRecord(**{**values, **record}), script=script, config=config or {})
-    findings = check_slurm(facts, job, now=NOW, save_s=save_s)
+    findings = check_slurm(facts, job, now=NOW, save_s=save_s, open_mode=open_mode)
     return next((finding for finding in findings if finding.name == name), None)
 
 
@@ -175,6 +175,20 @@ def test_a_signal_that_is_not_told_is_no_trouble(changed, said):
 )
 def test_output_that_a_requeue_empties_is_warned_of(script, config, status):
     assert found("open-mode", script=script, config=config).status is status
+
+
+@pytest.mark.parametrize(
+    ("open_mode", "script", "status"),
+    [
+        ("a", {}, Status.OK),
+        ("a", None, Status.OK),
+        ("a", {"--open-mode": "truncate"}, Status.OK),
+        ("t", {"--open-mode": "append"}, Status.WARNING),
+    ],
+)
+def test_the_open_mode_that_sbatch_tells_the_job_counts_more_than_the_script(open_mode, script, status):
+    finding = found("open-mode", open_mode=open_mode, script=script)
+    assert (finding.status, finding.values["open_mode"]) == (status, open_mode)
 
 
 @pytest.mark.parametrize("record", [{"may_requeue": False}, {"is_batch": False}])

@@ -83,6 +83,9 @@ class Examination:
         tells_all: whether the first task is told all that this one finds, not only what is wrong.
         control: the controller of Slurm, which the first task asks; None: that of the environment.
         clock: seconds since the epoch.
+
+    Environment:
+        What `find_place`, `find_directory` and `SlurmRun.from_environ` read; SLURM_OPEN_MODE.
     """
 
     def __init__(
@@ -203,7 +206,13 @@ class Examination:
             self._found.append(check_outside_of_job(self._given))
         notice, otherwise = _USUAL_NOTICES.get(self._place.platform), "how long a notice is here is not known"
         if facts is not None:
-            self._found += check_slurm(facts, self._place.job, now=self._clock(), save_s=times.slowest_s)
+            self._found += check_slurm(
+                facts,
+                self._place.job,
+                now=self._clock(),
+                save_s=times.slowest_s,
+                open_mode=self._environ.get("SLURM_OPEN_MODE"),
+            )
             preemption = preemption_of(facts)
             notice = preemption.notice()
             if preemption.mode == "OFF":

@@ -34,7 +34,12 @@ _MOST_OF_LIMIT = 0.5
 
 
 def check_slurm(
-    facts: SlurmFacts, job: SlurmJob | None, *, now: float, save_s: float | None
+    facts: SlurmFacts,
+    job: SlurmJob | None,
+    *,
+    now: float,
+    save_s: float | None,
+    open_mode: str | None = None,
 ) -> list[Finding]:
     """Says what Slurm will do with the job.
 
@@ -43,6 +48,8 @@ def check_slurm(
         job: as this process sees it; None if its variables are wrong.
         now: seconds since the epoch.
         save_s: what a save takes, in seconds; None if there was none yet.
+        open_mode: ``SLURM_OPEN_MODE``, in which sbatch tells the job its ``--open-mode``, wherever that was
+            given; None if it is not set.
     """
     findings = [_step(job)] if job is not None else []
     findings += [
@@ -55,7 +62,7 @@ def check_slurm(
         record, script, config = facts.record, facts.script, facts.config
         findings += [_requeue(record, config), _time_limit(record, now, save_s), _signal(record, script)]
         if record.is_batch and record.may_requeue:
-            findings.append(_open_mode(script or {}, config))
+            findings.append(_open_mode(open_mode or (script or {}).get("--open-mode", ""), config))
     return findings
 
 
@@ -194,18 +201,16 @@ def _signal_name(text: str) -> str:
     return f"SIG{text.upper().removeprefix('SIG')}"
 
 
-def _open_mode(script: Mapping[str, str], config: Mapping[str, str]) -> Finding:
-    told = script.get("--open-mode", "")
+def _open_mode(told: str, config: Mapping[str, str]) -> Finding:
     appends = config.get("JobFileAppend") == "1"
     values = {"open_mode": told or None, "job_file_append": appends}
     if told.startswith("a") or (not told and appends):
         return Finding(Status.OK, "open-mode", "the job's output is kept when it is requeued", values=values)
-    where = f"--open-mode={told}" if told else "no --open-mode in the batch script"
+    where = f"--open-mode={told}" if told else "no --open-mode"
     return Finding(
         Status.WARNING,
         "open-mode",
-        f"{where}: the job's output file is emptied when it is requeued"
-        f"{'.' if told else ', unless the command line of sbatch had the option.'}",
+        f"{where}: the job's output file is emptied when it is requeued.",
         "#SBATCH --open-mode=append",
         values,
     )

@@ -3,8 +3,9 @@
 References:
     scontrol(1), sacctmgr(1), slurm.conf(5), sbatch(1); the answers of Slurm 22.05.8.  ``scontrol show job``
     tells neither ``--signal`` nor ``--open-mode``; the batch script does, where its ``#SBATCH`` lines have
-    them, and only the job's owner may read it.  Nobody tells what was on sbatch's command line (``squeue
-    --json`` neither), but an accounting database, where there is one.
+    them, and only the job's owner may read it.  Of ``--open-mode`` the job has SLURM_OPEN_MODE.  Nobody tells
+    of a ``--signal`` on sbatch's command line (``squeue --json`` neither), but an accounting database, where
+    there is one.
 """
 
 from __future__ import annotations
