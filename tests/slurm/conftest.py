@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.cluster import run_workers
+from tests.slurm import stages
 from tests.slurm.jobs import PROGRAM
 
 SANDBOX = Path(__file__).with_name("slurm_sandbox.py")
@@ -133,3 +134,13 @@ def slurm_that_reserves_ports():
     """With MpiParams, steps get ports without asking: one more than the tasks on a node."""
     with running("--extra-conf", "MpiParams=ports=12000-12099") as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="module")
+def scenes(request, cluster, undisturbed, tmp_path_factory):
+    """Starts all staged tests of the module that are to be run, a few at a time, and gives their futures."""
+    results = {workers: undisturbed(workers) for workers in (2, 3)}
+    wanted = {item.originalname for item in request.session.items if item.fspath == request.fspath}
+    pool, futures = stages.play(request.module.__name__, wanted, cluster, results, tmp_path_factory.mktemp)
+    with pool:
+        yield futures

@@ -8,11 +8,11 @@ import pytest
 
 from tests.slurm.conftest import running
 from tests.slurm.jobs import PROGRAM, STEPS, Job, preempt
+from tests.slurm.stages import NODES, staged
 
 # Workers derive their ports from the job's number; another test run on this machine may have the same ones.
 FIRST_JOB = f"FirstJobId={1 + os.getpid() % 16_384 * 100}"
-OPTIONS = ["--nodes", "2", "--grace-time", "20", "--kill-wait", "8", "--message-timeout", "5"]
-NODES = "-p low -w n[9-10] -N2 -n2"
+OPTIONS = ["--nodes", str(NODES), "--grace-time", "20", "--kill-wait", "8", "--message-timeout", "5"]
 SUPERVISOR = f"{sys.executable} -m tf_preempt run --backoff-initial 0.1 --"
 
 
@@ -53,92 +53,116 @@ def assert_repeats_at_most(job: Job, most: int) -> None:
     assert len(before) - restored <= most
 
 
-@pytest.mark.parametrize("kill_on_bad_exit", ["-K", LONG("")], ids=["srun-K", "plain"])
-def test_a_killed_worker_is_restarted_within_the_job(cluster, undisturbed, tmp_path, kill_on_bad_exit):
-    step = f"{SUPERVISOR} srun {kill_on_bad_exit}"
-    job = Job(cluster, tmp_path / "job", options=NODES, step=step, program="--pace 0.1 --save-every 10")
-    job.submit().wait_for_step(25)
+def restart_a_killed_worker(stage, srun):
+    step = f"{SUPERVISOR} {srun}"
+    job = stage.submit(step=step, program="--pace 0.1 --save-every 10")
+    job.wait_for_step(25)
     worker_of(job, 1).kill()
     assert job.wait_for_end() == "COMPLETED"
     assert job.fields()["Restarts"] == "0"
     assert job.output.count("tf-preempt: restarting in") == 1
     assert_repeats_at_most(job, 10)
-    assert job.result() == undisturbed(2)
+    assert job.result() == stage.undisturbed[2]
 
 
-@pytest.mark.parametrize("rank", [0, LONG(1)], ids=["chief", "other"])
-def test_without_a_supervisor_a_killed_worker_has_the_job_requeued(cluster, undisturbed, tmp_path, rank):
-    job = Job(cluster, tmp_path / "job", options=NODES, program="--pace 0.1 --save-every 10")
-    job.submit().wait_for_step(25)
+@staged
+def test_a_killed_worker_is_restarted_within_the_job(stage):
+    restart_a_killed_worker(stage, "srun -K")
+
+
+@pytest.mark.exhaustive
+@staged
+def test_a_killed_worker_is_restarted_within_the_job_without_kill_on_bad_exit(stage):
+    restart_a_killed_worker(stage, "srun")
+
+
+def kill_without_a_supervisor(stage, rank):
+    job = stage.submit(program="--pace 0.1 --save-every 10")
+    job.wait_for_step(25)
     worker_of(job, rank).kill()
     assert job.wait_for_end() == "COMPLETED"
     assert job.fields()["Restarts"] == "1"
     assert_repeats_at_most(job, 10)
-    assert job.result() == undisturbed(2)
+    assert job.result() == stage.undisturbed[2]
     assert job.output.count("a worker was lost: the job is requeued") == 1
 
 
-@pytest.mark.parametrize(
-    "step", [LONG(f"{SUPERVISOR} srun -K"), f"srun -K {SUPERVISOR}"], ids=["outside", "in-step"]
-)
-def test_a_preempted_job_is_requeued_once_and_not_restarted_in_between(cluster, undisturbed, tmp_path, step):
-    job = Job(cluster, tmp_path / "job", options=NODES, step=step, program="--pace 0.1").submit()
+@staged
+def test_without_a_supervisor_a_killed_worker_has_the_job_requeued(stage):
+    kill_without_a_supervisor(stage, 0)
+
+
+@pytest.mark.exhaustive
+@staged
+def test_without_a_supervisor_a_killed_worker_that_is_not_the_chief_has_the_job_requeued(stage):
+    kill_without_a_supervisor(stage, 1)
+
+
+def preempt_a_supervised_job(stage, step):
+    job = stage.submit(step=step, program="--pace 0.1")
     job.wait_for_step(10)
-    preempt(cluster, "n[9-10]", count=2)
-    assert job.wait_for_end() == "COMPLETED"
-    assert job.fields()["Restarts"] == "1"
-    job.assert_trained_each_step_once()
-    assert job.result() == undisturbed(2)
+    stage.preempt()
+    stage.assert_as_if_undisturbed(job, restarts=1)
     assert job.output.count("preempted: the job is requeued") == 1
     assert "tf-preempt: restarting in" not in job.output
 
 
+@staged
+def test_a_preempted_job_is_requeued_once_and_not_restarted_in_between(stage):
+    preempt_a_supervised_job(stage, f"srun -K {SUPERVISOR}")
+
+
 @pytest.mark.exhaustive
-def test_around_srun_a_program_that_is_preempted_at_its_start_lives_twice_before_the_requeue(
-    cluster, undisturbed, tmp_path
-):
+@staged
+def test_a_preempted_job_with_a_supervisor_around_srun_is_requeued_once(stage):
+    preempt_a_supervised_job(stage, f"{SUPERVISOR} srun -K")
+
+
+@pytest.mark.exhaustive
+@staged
+def test_around_srun_a_program_that_is_preempted_at_its_start_lives_twice_before_the_requeue(stage):
     """The notice ends the first life and comes to tasks only: the supervisor hears of it after the grace."""
-    lives = tmp_path / "lives"
+    lives = stage.place / "lives"
     # Only the job's second run comes to its training.
     run = 'test -n "$SLURM_RESTART_COUNT" || exec sleep 100; exec "$@"'
     wait = f"sh -c 'echo $SLURM_STEP_ID >>{lives}; {run}' sh"
-    job = Job(cluster, tmp_path / "job", options=NODES, step=f"{SUPERVISOR} srun", environ=wait).submit()
+    job = stage.submit(step=f"{SUPERVISOR} srun", environ=wait)
     job.wait_until(lives.exists, "the first life", 60)
-    preempt(cluster, "n[9-10]", count=2)
-    assert job.wait_for_end() == "COMPLETED"
-    assert job.fields()["Restarts"] == "1"
-    job.assert_trained_each_step_once()
-    assert job.result() == undisturbed(2)
+    stage.preempt()
+    stage.assert_as_if_undisturbed(job, restarts=1)
     assert job.output.count("tf-preempt: restarting in") == 1
     assert lives.read_text().split() == ["0", "0", "1", "1", "0", "0"]
 
 
-@pytest.mark.parametrize(
-    "step", [LONG(f"{SUPERVISOR} srun"), f"srun {SUPERVISOR}"], ids=["outside", "in-step"]
-)
-def test_a_signal_of_the_jobs_own_ends_no_supervisor(cluster, undisturbed, tmp_path, step):
-    """`--signal=USR1` reaches every process of the step, as `scancel --signal` does."""
-    job = Job(cluster, tmp_path / "job", options=NODES, step=step, program="--pace 0.1").submit()
+def signal_all_processes(stage, step):
+    job = stage.submit(step=step, program="--pace 0.1")
     job.wait_for_step(10)
-    cluster.client("scancel", "--signal=USR1", str(job.number))
-    assert job.wait_for_end() == "COMPLETED"
-    assert job.fields()["Restarts"] == "1"
-    job.assert_trained_each_step_once()
-    assert job.result() == undisturbed(2)
+    stage.cluster.client("scancel", "--signal=USR1", str(job.number))
+    stage.assert_as_if_undisturbed(job, restarts=1)
     assert job.output.count("a notice while the job runs on: the job is requeued") == 1
     assert {event["source"] for event in job.events("notice")} == {"SIGUSR1"}
     assert "tf-preempt: restarting in" not in job.output
 
 
-def test_a_signal_to_the_batch_script_is_passed_on_to_the_workers(cluster, undisturbed, tmp_path):
+@staged
+def test_a_signal_of_the_jobs_own_ends_no_supervisor(stage):
+    """`--signal=USR1` reaches every process of the step, as `scancel --signal` does."""
+    signal_all_processes(stage, f"srun {SUPERVISOR}")
+
+
+@pytest.mark.exhaustive
+@staged
+def test_a_signal_of_the_jobs_own_ends_no_supervisor_around_srun(stage):
+    signal_all_processes(stage, f"{SUPERVISOR} srun")
+
+
+@staged
+def test_a_signal_to_the_batch_script_is_passed_on_to_the_workers(stage):
     """`--signal=B:USR1` reaches the batch script only, here the supervisor, and srun passes it on."""
-    step = f"{SUPERVISOR} srun"
-    job = Job(cluster, tmp_path / "job", options=NODES, step=step, program="--pace 0.1").submit()
+    job = stage.submit(step=f"{SUPERVISOR} srun", program="--pace 0.1")
     job.wait_for_step(10)
-    cluster.client("scancel", "--signal=USR1", "--batch", str(job.number))
-    assert job.wait_for_end() == "COMPLETED"
-    job.assert_trained_each_step_once()
-    assert job.result() == undisturbed(2)
+    stage.cluster.client("scancel", "--signal=USR1", "--batch", str(job.number))
+    stage.assert_as_if_undisturbed(job, restarts=1)
     assert job.output.count("tf-preempt: passing SIGUSR1 on") == 1
     assert {event["source"] for event in job.events("notice")} == {"SIGUSR1"}
 
@@ -154,7 +178,11 @@ def cluster_without_grace():
 def test_without_a_grace_the_time_until_the_kill_is_used(cluster_without_grace, undisturbed, tmp_path, step):
     """All get SIGTERM at once then, the batch script too, which here is the supervisor or srun itself."""
     job = Job(
-        cluster_without_grace, tmp_path / "job", options=NODES, step=step, program="--pace 0.1"
+        cluster_without_grace,
+        tmp_path / "job",
+        options="-p low -w n[9-10] -N2 -n2",
+        step=step,
+        program="--pace 0.1",
     ).submit()
     job.wait_for_step(10)
     preempt(cluster_without_grace, "n[9-10]", count=2)

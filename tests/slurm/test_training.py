@@ -4,25 +4,20 @@ Every training is compared, bit for bit, with one that nobody disturbed.  Most o
 that the tests that are `staged` run beside each other in threads, each on two nodes of its own.
 """
 
-import dataclasses
 import os
-import queue
 import shutil
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.slurm.conftest import running
-from tests.slurm.jobs import STEPS, Job, preempt
+from tests.slurm.jobs import STEPS, Job
+from tests.slurm.stages import staged
 
 # Workers derive their ports from the job's number; another test run on this machine may have the same ones.
 FIRST_JOB = f"FirstJobId={1 + os.getpid() % 16_384 * 100}"
 OPTIONS = ["--nodes", "10", "--grace-time", "12", "--kill-wait", "8", "--message-timeout", "5"]
-AT_A_TIME = 3
 
 
 @pytest.fixture(scope="module")
@@ -39,63 +34,6 @@ def limited(cluster, tmp_path_factory):
     with_signal = Job(cluster, place / "signal", options=f"{nodes} -t 2 --signal=USR1@20", program=pace)
     without = Job(cluster, place / "none", options=f"{nodes} -t 1", program=pace)
     return {"signal": with_signal.submit(), "none": without.submit()}
-
-
-@dataclasses.dataclass(frozen=True)
-class Stage:
-    """Where a test takes place: on two nodes that no other test uses meanwhile."""
-
-    cluster: Any
-    place: Path
-    nodes: tuple[str, str]
-    undisturbed: dict[int, dict]
-
-    def submit(self, name="job", *, options="-N2 -n2", **kinds) -> Job:
-        where = f"-p low -w {','.join(self.nodes)} {options}"
-        return Job(self.cluster, self.place / name, options=where, **kinds).submit()
-
-    def preempt(self) -> None:
-        preempt(self.cluster, ",".join(self.nodes), count=2)
-
-    def assert_as_if_undisturbed(self, job, *, restarts, workers=2) -> None:
-        assert job.wait_for_end() == "COMPLETED", job.output
-        assert job.fields()["Restarts"] == str(restarts)
-        job.assert_trained_each_step_once(workers)
-        assert job.result() == self.undisturbed[workers]
-
-
-SCENES = {}
-
-
-def staged(scene):
-    """A test that runs beside others; `scene` takes the `Stage`."""
-    SCENES[scene.__name__] = scene
-
-    def test(scenes):
-        scenes[scene.__name__].result(300)
-
-    test.__name__, test.__doc__ = scene.__name__, scene.__doc__
-    return test
-
-
-@pytest.fixture(scope="module")
-def scenes(request, cluster, undisturbed, tmp_path_factory):
-    """Starts all staged tests that are to be run, a few at a time, and gives their futures."""
-    pairs = queue.SimpleQueue()
-    for first in range(9, 9 + 2 * AT_A_TIME, 2):
-        pairs.put((f"n{first}", f"n{first + 1}"))
-
-    def play(name):
-        nodes = pairs.get()
-        try:
-            SCENES[name](Stage(cluster, tmp_path_factory.mktemp(name[5:40]), nodes, results))
-        finally:
-            pairs.put(nodes)
-
-    results = {workers: undisturbed(workers) for workers in (2, 3)}
-    wanted = {item.originalname for item in request.session.items if item.fspath == request.fspath}
-    with ThreadPoolExecutor(AT_A_TIME) as pool:
-        yield {name: pool.submit(play, name) for name in SCENES if name in wanted}
 
 
 @staged
