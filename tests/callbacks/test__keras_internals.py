@@ -17,7 +17,7 @@ from tf_preempt.errors import InternalsChangedError
 NAMES = ("_enumerate_iterator", "_get_iterator", "_current_iterator", "_steps_seen", "_num_batches")
 
 
-def in_fit(function: Callable[[Any], Any], data: Any = None) -> Any:
+def in_fit(function: Callable[[Any], Any], data: Any = None, **arguments: Any) -> Any:
     """Calls a function with the model in the ``on_train_begin`` of a running `fit`."""
     found = []
 
@@ -26,7 +26,7 @@ def in_fit(function: Callable[[Any], Any], data: Any = None) -> Any:
             found.append(function(self.model))
 
     x = lives.pipeline() if data is None else data
-    lives.dense_model().fit(x, verbose=0, shuffle=False, callbacks=[Call()])
+    lives.dense_model().fit(x, verbose=0, shuffle=False, callbacks=[Call()], **arguments)
     return found[0]
 
 
@@ -150,3 +150,16 @@ def test_build_takes_an_element_only_if_shapes_are_unknown(shape: Any, takes: bo
     with pytest.raises(Enough):
         in_fit(build, data)
     assert bool(taken) == takes
+
+
+def test_validation_data_of_a_running_fit_is_iterated_as_keras_does() -> None:
+    rows = np.arange(18, dtype=np.float32).reshape(6, 3)
+    arguments = {"validation_data": (rows, rows[:, :1]), "validation_batch_size": 4, "validation_steps": 1}
+    found = in_fit(_keras_internals.new_eval_epoch_iterator, **arguments)
+    assert found.num_batches == 1
+    (batch,) = [next(iterator) for _, _, iterator in found._enumerate_iterator()]
+    np.testing.assert_array_equal(batch[0], rows[:4])
+
+
+def test_fit_without_validation_data_has_no_iterator_over_it() -> None:
+    assert in_fit(_keras_internals.new_eval_epoch_iterator) is None

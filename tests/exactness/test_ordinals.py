@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.exactness import lives
-from tests.exactness.fit_programs import model, pipeline
+from tests.exactness.fit_programs import model, pipeline, validation
 from tests.exactness.lives import Life, Outcome, all_variables
 
 
@@ -65,6 +65,21 @@ def test_each_fit_of_a_complete_program_gives_its_history(tmp_path: Path) -> Non
     assert len(again.histories) == 3
     assert (again.histories, again.variables) == (whole.histories, whole.variables)
     assert sorted(path.name for path in (tmp_path / "run").glob("ckpt*")) == before
+
+
+def test_validation_data_used_again_comes_in_the_order_of_before(tmp_path: Path) -> None:
+    """Its shuffle has ordered it twice in `fit`, which a program that is started again leaves out."""
+
+    def program(life: Life) -> list[Any]:
+        made, data = model(life), validation()
+        life.fit(made, x=pipeline(), validation_data=data, epochs=2)
+        life.result([y.numpy().ravel().tolist() for _ in range(2) for _, y in data])
+        return []
+
+    whole, again = Outcome(), Outcome()
+    assert Life(tmp_path / "run", whole).live(program)
+    assert Life(tmp_path / "run", again).live(program)
+    assert again.histories == whole.histories
 
 
 def test_lives_see_what_differs(tmp_path: Path) -> None:

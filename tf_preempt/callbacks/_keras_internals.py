@@ -3,8 +3,8 @@
 Keras 3 has no public way to begin an epoch in its middle, to see the data iterator of `fit`, or to continue
 the logs of an epoch.  What is used:
 
-* the local variables `epoch_iterator` and `callbacks` of ``Model.fit``, found by walking up the stack from
-  ``on_train_begin``;
+* local variables of ``Model.fit``: `epoch_iterator`, `callbacks`, and those that hold the validation data;
+  found by walking up the stack from ``on_train_begin`` and ``on_train_end``;
 * ``EpochIterator._enumerate_iterator``, ``_get_iterator``, ``_current_iterator``, ``_steps_seen``,
   ``_num_batches``, ``data_adapter``, ``steps_per_epoch``, ``steps_per_execution``;
 * attributes of ``ModelCheckpoint``, ``TensorBoard`` and ``SwapEMAWeights``, named below;
@@ -38,6 +38,8 @@ TENSORBOARD_COUNTERS = ("_global_train_batch", "_global_test_batch")
 AVERAGES_IN_MODEL = "_ema_weights_in_model"
 """Attribute of ``keras.callbacks.SwapEMAWeights``: the model has the averages, the optimizer the weights."""
 
+_NAMES_OF_VALIDATION = ("val_x", "val_y", "val_sample_weight", "validation_batch_size", "validation_steps")
+
 _EPOCH_ITERATOR_NAMES = (
     "_enumerate_iterator",
     "_get_iterator",
@@ -61,16 +63,49 @@ def fit_locals(model: Any) -> FitLocals:
     Raises:
         InternalsChangedError: there is none that looks as it does in the supported versions.
     """
+    names = _names_in_fit(model)
+    callbacks = getattr(names.get("callbacks"), "callbacks", None)
+    if callbacks is None:
+        raise _changed("the local variable `callbacks` of Model.fit")
+    return FitLocals(epoch_iterator=names["epoch_iterator"], callbacks=list(callbacks))
+
+
+def _names_in_fit(model: Any) -> dict[str, Any]:
+    """The local variables of the running `fit` of a model."""
     frame: types.FrameType | None = sys._getframe(1)
     while frame is not None:
         names = frame.f_locals
         if frame.f_code.co_name == "fit" and names.get("self") is model and "epoch_iterator" in names:
-            callbacks = getattr(names.get("callbacks"), "callbacks", None)
-            if callbacks is None:
-                raise _changed("the local variable `callbacks` of Model.fit")
-            return FitLocals(epoch_iterator=names["epoch_iterator"], callbacks=list(callbacks))
+            return names
         frame = frame.f_back
     raise _changed("the local variable `epoch_iterator` of Model.fit")
+
+
+def new_eval_epoch_iterator(model: Any) -> Any:
+    """An epoch iterator over the validation data of the running `fit`, as Keras makes it for the first one.
+
+    Returns:
+        None if there is no validation data.
+
+    Raises:
+        InternalsChangedError: `fit` does not look as it does in the supported versions.
+    """
+    names = _names_in_fit(model)
+    if names.get("validation_data") is None:
+        return None
+    missing = [name for name in _NAMES_OF_VALIDATION if name not in names]
+    if missing:
+        raise _changed(f"local variables {missing} of Model.fit")
+    return type(names["epoch_iterator"])(
+        x=names["val_x"],
+        y=names["val_y"],
+        sample_weight=names["val_sample_weight"],
+        batch_size=names["validation_batch_size"] or names["batch_size"],
+        steps_per_epoch=names["validation_steps"],
+        shuffle=False,
+        distribute_strategy=model.distribute_strategy,
+        steps_per_execution=model.steps_per_execution,
+    )
 
 
 def is_running(epoch_iterator: Any, thread: threading.Thread) -> bool:

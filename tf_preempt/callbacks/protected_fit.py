@@ -154,6 +154,7 @@ class ProtectedFit:
             # A later fit on the same data set goes on with the seeds that this one has left.
             iterator = self._train_data.restore(self._resume.train, self._restored_part.tensors)
             self._look_at_data(iterator, _TRAIN)
+            self._restore_seeds_of_validation(self._resume)
             self._restore_last_metrics()
             self._session.finish(None)
         else:
@@ -259,6 +260,17 @@ class ProtectedFit:
         with self._model.distribute_strategy.scope():
             self._generators.restore(part.tensors)
         set_random_state(part.values["random"])
+
+    def _restore_seeds_of_validation(self, resume: ResumePoint) -> None:
+        """Lets a later use of the validation data go on with the seeds that this `fit` has left."""
+        if resume.validate is None:
+            return
+        epoch_iterator = keras_internals.new_eval_epoch_iterator(self._model)
+        if epoch_iterator is None:
+            return
+        validation = Epochs(epoch_iterator, lambda: iter(()))
+        DataStream(validation, _VALIDATE).restore(resume.validate, self._restored_part.tensors)
+        validation.release()
 
     def _restore_last_metrics(self) -> None:
         """Lets the metrics say what they said when training ended, unless they are other ones now."""
