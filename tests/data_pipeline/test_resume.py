@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tests.data_pipeline import lives
 from tests.data_pipeline.sources import Batched, Counted, Pairs
+from tf_preempt.checkpointing import iterator_state
 from tf_preempt.checkpointing.iterator_state import set_position, take_position
 from tf_preempt.data import from_arrays, from_source
 from tf_preempt.errors import CheckpointMismatchError, ConfigError
@@ -175,3 +176,24 @@ def test_symbolic_checkpoints_are_refused() -> None:
     options.experimental_symbolic_checkpoint = True
     with pytest.raises(ConfigError, match=r"experimental_symbolic_checkpoint.*\nHINT"):
         take_position(iter(source().with_options(options)), "train")
+
+
+def test_a_position_waits_for_what_is_read_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between number and state an epoch begins: then the state has it, and the number would not."""
+    dataset = source()
+    iterator = iter(dataset)
+    next(iterator)
+    take_state = iterator_state._take_state
+    states: list[Any] = []
+
+    def take(*arguments: Any) -> Any:
+        states.append(take_state(*arguments))
+        if len(states) == 1:
+            next(iter(dataset))
+        return states[-1]
+
+    monkeypatch.setattr(iterator_state, "_take_state", take)
+    position = take_position(iterator, "train")
+    assert position is not None
+    assert len(states) == 2
+    assert position["train/epochs"].numpy()[0, 0] == 2

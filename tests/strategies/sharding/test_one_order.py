@@ -109,3 +109,14 @@ def test_one_shuffle_read_twice_gets_other_seeds_each_time() -> None:
     both: list[Any] = [Shuffle()] * 2
     first, second = agreed_seeds(both, 5)
     assert first != second
+
+
+def test_a_python_function_keeps_working() -> None:
+    """TensorFlow writes its device in a form that it does not read."""
+
+    def tenfold(number: Any) -> Any:
+        return tf.ensure_shape(tf.numpy_function(lambda x: x * 10, [number], tf.int64), [])
+
+    reordering = one_order.Reordering(tf.data.Dataset.range(4).map(tenfold).shuffle(4))
+    assert reordering.obstacle is None
+    assert sorted(int(number) for number in reordering.apply(1)) == [0, 10, 20, 30]

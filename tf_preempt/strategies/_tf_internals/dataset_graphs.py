@@ -16,6 +16,10 @@ _IGNORE_EXTERNAL_STATE = 1
 # So many steps TensorFlow writes as a graph, and looks at, in about a second.
 MOST_STEPS = 2**15
 
+# What TensorFlow leaves of the device of a Python function, which is on a task and no device of it, when it
+# strips that of the task; it refuses the name when the graph is run.
+_NO_DEVICE = "/device::0"
+
 # The dtype of a tensor that is a handle, in place of the values that it stands for.
 _HANDLES = (tf.resource, tf.variant)
 
@@ -80,7 +84,12 @@ def _graph_of(variant: tf.Tensor) -> tf.compat.v1.GraphDef:
     )
     content = serialized.numpy()
     del serialized  # arrays are in it: not one copy more than is needed
-    return tf.compat.v1.GraphDef.FromString(content)
+    graph = tf.compat.v1.GraphDef.FromString(content)
+    for nodes in (graph.node, *(function.node_def for function in graph.library.function)):
+        for node in nodes:
+            if node.device == _NO_DEVICE:
+                node.device = ""
+    return graph
 
 
 def dataset_from_graph(graph: tf.compat.v1.GraphDef, element_spec: Any) -> tf.data.Dataset:
