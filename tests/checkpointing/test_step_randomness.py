@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import inspect
 import logging
 import pathlib
 from collections.abc import Callable
@@ -50,7 +51,8 @@ def test_ops_that_count_in_their_kernel_are_named_with_the_cure(
             warn_of_random_ops([traced, step, None])
     warned = [message for message in caplog.messages if WORDS in message]
     assert len(warned) == (named is not None)
-    assert all(f"({named})" in message and "HINT: use keras.random" in message for message in warned)
+    assert all(f"({named} " in message and "HINT: use keras.random" in message for message in warned)
+    assert all("tf.random." in message and "stateless_" in message for message in warned)
 
 
 class Noise(keras.layers.Layer):
@@ -58,6 +60,17 @@ class Noise(keras.layers.Layer):
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         return x + tf.random.normal(tf.shape(x))
+
+
+def test_layer_and_line_of_the_op_are_named(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+    model = keras.Sequential([keras.Input((3,)), Noise(name="grain"), keras.layers.Dense(1)], name="net")
+    model.compile("sgd", "mse")
+    callback = PreemptionCheckpoint(tmp_path / "run", save_every=None)
+    model.fit(lives.pipeline(), verbose=0, shuffle=False, callbacks=[callback])
+    (message,) = [message for message in caplog.messages if WORDS in message]
+    line = inspect.getsourcelines(Noise.call)[1] + 1
+    assert f"(RandomStandardNormal in net_1/grain_1 at test_step_randomness.py:{line})" in message
+    assert "tf.random.stateless_normal" in message
 
 
 @pytest.mark.parametrize(("layer", "warned"), [(Noise, 1), (lambda: keras.layers.Dropout(0.5), 0)])

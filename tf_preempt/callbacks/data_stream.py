@@ -123,7 +123,7 @@ class DataStream:
             set_epochs(iterator, new, tensors)
             advance(iterator, place.taken)
             epochs = take_epochs(iterator, self._name)
-        if not seeds_in_state:
+        if not seeds_in_state and f"{new}/0" in tensors:
             set_position(self._epochs.create_iterator(), new, tensors)
         set_epochs(iterator, self._name, epochs)
         self._epochs.creations, self._begun = place.creations, place.begun

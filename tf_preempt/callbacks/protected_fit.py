@@ -20,6 +20,7 @@ from tf_preempt.callbacks.callback_states import CallbackStates
 from tf_preempt.callbacks.data_stream import DataStream
 from tf_preempt.callbacks.resume_point import DataPlace, Phase, ResumePoint
 from tf_preempt.checkpointing import replica_parts
+from tf_preempt.checkpointing.data_randomness import describe_outside, warn_of_unseeded_order
 from tf_preempt.checkpointing.data_variables import DataVariables
 from tf_preempt.checkpointing.iterator_state import take_position
 from tf_preempt.checkpointing.random_state import set_random_state, take_random_state
@@ -388,18 +389,21 @@ class ProtectedFit:
             return
         self._looked_at.add(name)
         self._data_variables.look_at(iterator, name)
-        self._warn_if_position_is_unknown(iterator, "training" if name == _TRAIN else "validation")
+        self._warn_if_it_comes_otherwise(iterator, "training" if name == _TRAIN else "validation")
 
-    def _warn_if_position_is_unknown(self, iterator: Any, what: str) -> None:
+    def _warn_if_it_comes_otherwise(self, iterator: Any, what: str) -> None:
         if take_position(iterator, what) is None:
+            outside = describe_outside(iterator)
             _log.warning(
-                "The state of the %s data cannot be saved: the pipeline holds a Python generator or a "
-                "stateful random op. A resumed run reads it again from where the iterator began and drops "
-                "what was seen: slow, and exact only if the pipeline gives the same elements each time. "
-                "HINT: use seeded tf.data transformations, such as Dataset.shuffle(1000, seed=1), in place "
-                "of from_generator, of stateful random ops in map, and of fit(x, y, shuffle=True).",
+                "The state of the %s data cannot be saved: the pipeline holds %s. A resumed run reads it "
+                "again from where the iterator began and drops what was seen: slow, and %s.\nHINT: %s.",
                 what,
+                outside.holds,
+                outside.result,
+                outside.hint,
             )
+        else:
+            warn_of_unseeded_order(iterator, what)
 
     def _warn_if_shuffle_is_shared(self, validation_data: DataStream) -> None:
         if self._train_data.shares_shuffle_with(validation_data):

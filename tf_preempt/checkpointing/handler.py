@@ -20,6 +20,7 @@ from tf_preempt.checkpointing.arguments import (
 from tf_preempt.checkpointing.cadence import Cadence, SaveEvery
 from tf_preempt.checkpointing.cluster import check_not_alone_of_several, cluster_of_resolver
 from tf_preempt.checkpointing.committer import Committer
+from tf_preempt.checkpointing.data_randomness import describe_outside, warn_of_unseeded_order
 from tf_preempt.checkpointing.data_variables import DataVariables
 from tf_preempt.checkpointing.directory import directory_news, resolve_directory
 from tf_preempt.checkpointing.generators import Generators
@@ -283,16 +284,19 @@ class PreemptionCheckpointHandler:
             self._replayed.pop(key, None)
             if is_new and self._was_restored:
                 self._warn_of_no_position(key)
+        if is_new and key not in self._replayed:
+            warn_of_unseeded_order(iterator, f"tracked {key!r}")
         self._tracked[key] = iterator
         self._data_variables.look_at(iterator, key)
         return iterator
 
     def _track_by_count(self, iterator: Any, key: str, *, is_new: bool) -> None:
         """Counts what is taken, as the state cannot be saved; takes it again if a checkpoint says so."""
+        outside = describe_outside(iterator)  # as the program made it: what counts is another function
         replayed = self._replayed[key] = ReplayedIterator(iterator, f"iterator/{key}")
         if not is_new:
             return
-        warn_of_replay(key)
+        warn_of_replay(key, outside)
         taken = self._restored.values.get(_REPLAYED, {}).get(key)
         if taken is not None:
             _log.info("Data iterator %r: %s elements are taken again and dropped.", key, taken)

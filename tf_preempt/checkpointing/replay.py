@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from tf_preempt.checkpointing.data_randomness import Outside
 from tf_preempt.checkpointing.iterator_state import set_epochs, take_epochs
 from tf_preempt.errors import CheckpointMismatchError
 from tf_preempt.strategies import _tf_internals
@@ -69,13 +70,19 @@ class ReplayedIterator:
                     )
 
 
-def warn_of_replay(key: str) -> None:
-    """Says once for an iterator what a resume will cost."""
+def warn_of_replay(key: str, outside: Outside) -> None:
+    """Says once for an iterator what a resume will cost.
+
+    Args:
+        key: name of the iterator.
+        outside: what its pipeline keeps outside of it.
+    """
     _log.warning(
-        "The state of data iterator %r cannot be saved: its pipeline holds a Python generator or a stateful "
-        "random op. A resumed run takes all elements again that were taken from this iterator, and drops "
-        "them: as slow as reading them was, and exact only if the pipeline gives the same elements each "
-        "time. HINT: use tf_preempt.data.from_source or seeded tf.data transformations in their place; track "
-        "an iterator before anything is taken from it.",
+        "The state of data iterator %r cannot be saved: its pipeline holds %s. A resumed run takes all "
+        "elements again that were taken from this iterator, and drops them: as slow as reading them was, and "
+        "%s.\nHINT: %s; track an iterator before anything is taken from it.",
         key,
+        outside.holds,
+        outside.result,
+        outside.hint,
     )

@@ -1,7 +1,8 @@
 """Random numbers that a training step draws from where no checkpoint reaches.
 
 ``tf.random.normal`` and its like count in the kernel of their op: a new process begins to count again, so
-that a resumed run draws other numbers than an undisturbed one.  They can only be found, and said.
+that a resumed run draws other numbers than an undisturbed one.  They can only be found, and said, with the
+layer and the line of the program where they are.
 """
 
 from __future__ import annotations
@@ -30,13 +31,14 @@ def warn_of_random_ops(functions: Iterable[Any]) -> None:
     if _warned:
         return
     traced = [function for function in functions if _tf_internals.is_tf_function(function)]
-    names = sorted({name for function in traced for name in _tf_internals.random_ops_of(function)})
-    if names:
+    found = [place for function in traced for place in _tf_internals.random_ops_of(function)]
+    if found:
         _warned = True
         _log.warning(
             "The training step draws random numbers with ops whose state is in no checkpoint (%s): a resumed "
             "run draws others than an undisturbed one.\n"
             "HINT: use keras.random with a keras.random.SeedGenerator that a layer holds, or "
-            "tf.random.stateless_* with a seed made of the step.",
-            ", ".join(names),
+            "%s with a seed made of the step.",
+            ", ".join(sorted({str(place) for place in found})),
+            ", ".join(sorted({place.stateless or "tf.random.stateless_*" for place in found})),
         )

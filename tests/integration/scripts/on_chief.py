@@ -46,7 +46,7 @@ def callbacks(directory: Path, life: str) -> list[Any]:
         save_best_only=True,
         save_weights_only=True,
     )
-    anew = keras.callbacks.CSVLogger(str(directory / f"anew-{worker}-{life}.csv"))
+    anew = keras.callbacks.CSVLogger(str(directory / f"anew-{worker}.csv"))
     bare = keras.callbacks.CSVLogger(str(directory / f"bare-{worker}.csv"), append=True)
     leave = [Leave()] if (life, worker) == ("first", 1) else [keras.callbacks.Callback()]
     ours = PreemptionCheckpoint(directory / "run", on_preemption="raise")

@@ -66,7 +66,6 @@ from tf_preempt.strategies._tf_internals.distributed_input import (
 from tf_preempt.strategies._tf_internals.functions import (
     is_reachable,
     is_tf_function,
-    random_ops_of,
     rewrapped_tf_function,
 )
 from tf_preempt.strategies._tf_internals.generators import (
@@ -85,6 +84,17 @@ from tf_preempt.strategies._tf_internals.iterators import (
 )
 from tf_preempt.strategies._tf_internals.keras_build import (
     called_by_keras_build,
+)
+from tf_preempt.strategies._tf_internals.orders import (
+    has_unseeded_shuffle,
+)
+from tf_preempt.strategies._tf_internals.outside_state import (
+    outside_state,
+)
+from tf_preempt.strategies._tf_internals.random_ops import (
+    OpPlace,
+    place_of,
+    random_ops_of,
 )
 from tf_preempt.strategies._tf_internals.restarts import (
     count_elements,
@@ -123,6 +133,10 @@ __all__ = [
     "distributed_from_function",
     "is_reachable",
     "is_tf_function",
+    "has_unseeded_shuffle",
+    "outside_state",
+    "OpPlace",
+    "place_of",
     "random_ops_of",
     "rewrapped_tf_function",
     "create_tensorflow_global_generator",

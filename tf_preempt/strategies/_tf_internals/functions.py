@@ -55,24 +55,6 @@ def is_reachable(tensor: tf.Tensor) -> bool:
     return graph is home
 
 
-def random_ops_of(fn: Any) -> set[str]:
-    """Types of the ops in all traces of a ``tf.function`` that draw random numbers and count in their kernel.
-
-    Args:
-        fn: made by ``tf.function``.
-
-    Raises:
-        InternalsChangedError: TensorFlow's private names have changed.
-    """
-    traces = attribute(fn, "_list_all_concrete_functions", "Function")()
-    return {op.type for trace in traces for op in ops_in(trace.graph) if _counts_in_its_kernel(op)}
-
-
-def _counts_in_its_kernel(op: tf.Operation) -> bool:
-    definition = op.op_def
-    return bool(definition.is_stateful) and any(argument.name == "seed" for argument in definition.attr)
-
-
 def ops_in(graph: Any) -> Iterator[tf.Operation]:
     """The ops of a function's graph, and of the functions that it calls.
 
