@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,7 +27,6 @@ _STATELESS = {
     "TruncatedNormal": "tf.random.stateless_truncated_normal",
 }
 _PYTHON = ("PyFunc", "PyFuncStateless", "EagerPyFunc")
-_LIBRARIES = tuple(f"{os.sep}{name}{os.sep}" for name in ("tensorflow", "keras", "tf_keras", "tf_preempt"))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -99,6 +99,15 @@ def _layer(name: str) -> str:
 
 def _lines_of_program(op: tf.Operation) -> Iterator[str]:
     """Lines of the program that led to an op, the innermost first."""
+    libraries = tuple(_directories_of("tensorflow", "keras", "tf_keras", "tf_preempt"))
     for frame in reversed(list(op.traceback or ())):
-        if not any(library in frame.filename for library in _LIBRARIES):
+        if not frame.filename.startswith(libraries):
             yield f"{os.path.basename(frame.filename)}:{frame.lineno}"
+
+
+def _directories_of(*packages: str) -> Iterator[str]:
+    """Where packages lie, those that are imported."""
+    for name in packages:
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if file is not None:
+            yield os.path.dirname(os.path.abspath(file)) + os.sep
