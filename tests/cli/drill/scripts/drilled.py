@@ -48,7 +48,7 @@ with strategy.scope():
     model.compile(keras.optimizers.Adam(0.01), "binary_crossentropy", metrics=["accuracy"])
 model.fit(
     data,
-    epochs=3,
+    epochs=10,
     verbose=0,
     callbacks=[tf_preempt.callbacks.PreemptionCheckpoint("not/here", save_every=5)],
 )
