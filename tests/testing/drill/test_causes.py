@@ -53,6 +53,7 @@ def test_words_are_those_of_a_warning_that_the_package_logs(words):
         ),
         ("state of random generators that the program lacks (layer/g)", "unsaved_seed_generator"),
         ("The state of the callback Mine is not saved; after a resume it begins afresh: x", "callback_state"),
+        ("The training data is shuffled without a seed, so that each process", "unseeded_shuffle"),
         ("The callback Mine keeps state that is not saved (x)", "callback_state"),
         ("Variable 'v' differed between replicas when the checkpoint was written", "replica_state"),
     ],
@@ -86,6 +87,12 @@ def test_cause_is_deduced_from_what_differs(compared, cause):
         (3, DETERMINISM, ["nondeterministic_op", "unseeded"]),
         (3, "", ["unseeded"]),
         (None, "", ["unseeded"]),
+        (3, "The training data is shuffled without a seed, so", ["unseeded_shuffle", "unseeded"]),
+        (
+            3,
+            "The state of the training data cannot be saved: the pipeline holds",
+            ["unseeded", "data_position"],
+        ),
     ],
 )
 def test_two_undisturbed_trainings_differ_by_rounding_or_by_much(max_ulp, output, expected):

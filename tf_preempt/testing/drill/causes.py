@@ -44,6 +44,11 @@ _WARNINGS = {
         text="the place of a tracked iterator cannot be saved: it begins at its beginning again",
         cure="seeded tf.data transformations in place of Python generators and stateful random ops",
     ),
+    "data is shuffled without a seed": Cause(
+        name="unseeded_shuffle",
+        text="the data is shuffled without a seed: each process, and so each life, draws another order",
+        cure="Dataset.shuffle(..., seed=1), or keras.utils.set_random_seed(1) before the data set is made",
+    ),
     "come from one shuffle that orders each iteration anew": Cause(
         name="shared_shuffle",
         text="training and validation data come from one shuffle: the order of later epochs can differ",
@@ -120,7 +125,8 @@ def likely_causes(comparison: Comparison, output: str, *, repeatable: bool | Non
     determinism = [_DETERMINISM] if _DETERMINISM_WARNING in output else []
     if repeatable is False:
         causes = [_UNSEEDED, *determinism] if _is_large(comparison) else [*determinism, _UNSEEDED]
-        return _unique([*causes, *(cause for cause in warned if cause.name == "data_position")])
+        shuffles = [cause for cause in warned if cause.name == "unseeded_shuffle"]
+        return _unique([*shuffles, *causes, *(cause for cause in warned if cause.name == "data_position")])
     causes = [*warned, *_from_what_differs(comparison)]
     if repeatable is None and not warned and comparison.last_alike is None:
         causes += [*determinism, _UNSEEDED]
