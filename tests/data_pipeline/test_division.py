@@ -12,7 +12,7 @@ from tests.data_pipeline import lives
 from tests.data_pipeline.sources import Counted
 from tf_preempt.data import from_arrays, from_source
 from tf_preempt.errors import ConfigError
-from tf_preempt.strategies import _tf_internals, copies
+from tf_preempt.strategies import MirroredStrategy, _tf_internals, copies
 from tf_preempt.strategies.sharding.one_order import Reordering
 from tf_preempt.strategies.sharding.shard_facts import Policy, SourceFacts, source_facts
 from tf_preempt.strategies.sharding.shard_plan import plan_shards
@@ -74,6 +74,21 @@ def test_a_shuffle_without_a_seed_behind_it_is_agreed_on() -> None:
     epochs = [[lives.values(element) for element in again] for _ in range(2)]
     lives.assert_each_once(epochs, EXAMPLES)
     assert counter.next_epoch == 2
+
+
+def test_a_look_at_the_first_batch_begins_no_epoch() -> None:
+    """Keras looks before it trains; what the iterator has read ahead is ended, and begins none later."""
+    strategy = MirroredStrategy(["CPU:0"])
+    data = source(batch_size=2).repeat().prefetch(9)
+    (counter,) = _tf_internals.epoch_counters(data)
+    distributed = strategy.experimental_distribute_dataset(data)
+    iterator = iter(distributed)
+    assert not iterator.looks_only
+    iterator.looks_only = True
+    first = next(iterator)
+    assert counter.next_epoch == 0
+    assert next(iterator, None) is None
+    assert lives.values(next(iter(distributed))) == lives.values(first)
 
 
 def test_batches_are_not_copied_once_more() -> None:

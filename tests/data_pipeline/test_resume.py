@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -108,6 +109,7 @@ def test_a_data_set_outlives_keras_clear_session() -> None:
 
     dataset = source()
     keras.backend.clear_session()
+    gc.collect()
     assert [lives.values(element) for element in dataset] == lives.undisturbed(source)[0]
 
 

@@ -21,8 +21,8 @@ _log = logging.getLogger("tf_preempt")
 
 _HINTS = {
     "random": "draw with %s and a seed that comes with the element, from a Dataset.random(seed=1) zipped to "
-    "the data; in place of fit(x, y, shuffle=True) use Dataset.from_tensor_slices((x, y)) with "
-    "shuffle(..., seed=1)",
+    "the data; in place of fit(x, y, shuffle=True) write "
+    "fit(tf_preempt.data.from_arrays(x, y, batch_size=32, seed=1))",
     "python": "use tf_preempt.data.from_source or tf.data transformations in place of from_generator and "
     "Python functions",
     "other": "use tf.data transformations without state of their own",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from tf_preempt.data.batches import batches, check_outside_of_functions
@@ -103,8 +102,7 @@ def _as_array(value: Any, path: str) -> tf.Tensor:
         raise ConfigError(f"part {path or 'x'} of from_arrays is a {type(value).__name__}.", hint=hint)
     try:
         with tf.device("CPU:0"):
-            # TensorFlow may take over an array's memory, which the program may write to.
-            array = tf.identity(value.copy() if isinstance(value, np.ndarray) else value)
+            array = tf.identity(value)  # on the host, where batches are put together
     except (ValueError, TypeError) as error:
         raise ConfigError(
             f"part {path or 'x'} of from_arrays, a {type(value).__name__}, cannot be made a tensor: {error}",
