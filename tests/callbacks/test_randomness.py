@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from tests.callbacks.lives import Program, assert_identical
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Your input ran out of data:UserWarning"  # Keras's, of data of unknown length
 )
+SCRIPT = Path(__file__).parent / "scripts" / "random_validation.py"
+NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}
 STATEFUL = importlib.import_module("tensorflow.python.ops.stateful_random_ops")
 
 
@@ -173,3 +176,17 @@ def test_random_layers_in_the_data_wherever_the_interruption_falls(
     program = PROGRAMS[name]
     whole = program.run(tmp_path / "whole")
     assert_identical(program.run_interrupted(tmp_path / "lives", batch=batch), whole)
+
+
+def test_random_layers_in_the_validation_data_under_a_strategy(tmp_path: Path, run_script: Any) -> None:
+    """Keras begins an iterator before each validation, which draws a batch that nobody sees."""
+
+    def run(name: str, *more: str) -> Any:
+        result = tmp_path / f"{name}.json"
+        ended = run_script(SCRIPT, str(tmp_path / name), str(result), *more, env=NO_GPU, timeout=120)
+        return ended.rc, json.loads(result.read_text()) if result.exists() else None
+
+    whole = run("whole")
+    assert run("lives", "interrupt") == (42, None)
+    assert run("lives") == whole
+    assert whole[0] == 0

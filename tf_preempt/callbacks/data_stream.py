@@ -150,11 +150,16 @@ class DataStream:
                 advance(iterator, 1)
         return iterator
 
-    def make_unused(self, count: int) -> None:
-        """Makes iterators that Keras makes and begins without training on them."""
+    def make_unused(self, count: int, *, draws: bool = False) -> None:
+        """Makes iterators that Keras makes and begins without training on them.
+
+        Args:
+            count: of iterators.
+            draws: beginning one draws random numbers that later ones will not draw.
+        """
         for _ in range(count):
             iterator = self._epochs.create_iterator()
-            if self._shuffles > 1:
+            if self._shuffles > 1 or draws:
                 epochs = take_epochs(iterator, self._name)
                 advance(iterator, 1)
                 set_epochs(iterator, self._name, epochs)

@@ -329,7 +329,8 @@ class ProtectedFit:
             return
         iterator = data.restore(resume.validate, self._restored_part.tensors)
         self._look_at_data(iterator, _VALIDATE)
-        data.make_unused(keras_internals.creations_before_validation(self._model))
+        unused = keras_internals.creations_before_validation(self._model)
+        data.make_unused(unused, draws=self._data_variables.has(_VALIDATE))
 
     # ---------------------------------------------------------------------------------------- capture
 

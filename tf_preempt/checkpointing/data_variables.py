@@ -61,6 +61,10 @@ class DataVariables:
             for variable, value in zip(found, saved, strict=True):
                 variable.assign(value)
 
+    def has(self, name: str) -> bool:
+        """Says whether a data set that was looked at counts in variables of its own."""
+        return bool(self._variables.get(name))
+
     def take(self) -> dict[str, Any]:
         """The values by name; of data sets that nobody has looked at yet, those of the checkpoint."""
         return self._saved | {
