@@ -49,6 +49,7 @@ def put_rows(logger: Any, rows: bytes, *, go_on: bool) -> None:
     """
     if logger.csv_file is not None and not logger.csv_file.closed:
         logger.csv_file.close()
+    logger.writer = None  # of that file; Keras 3.10 would keep it
     with tf.io.gfile.GFile(logger.filename, "wb") as file:  # in place: somebody may be following the file
         file.write(rows)
     _put_back.add(_key(logger))
