@@ -14,6 +14,7 @@ import hashlib
 import logging
 import os
 import pathlib
+import re
 import shutil
 import signal
 import threading
@@ -222,6 +223,8 @@ class Observer(keras.callbacks.Callback):
 
 Program = Callable[[Life], list[Any]]
 
+_END_OF_STEP = re.compile(r"batch_end|step \d+ (end|within)")  # of a fit, or of a loop
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Where:
@@ -261,10 +264,8 @@ def told_at(program: Program, where: Where, moment: int) -> Outcome:
         if next(count) == moment and where.is_told(moment):
             give_notice()
 
-    lives = [on_moment, lambda _: None]
-    for one in lives:
-        if Life(directory, outcome, strategy=where.strategy, on_moment=one).live(program):
-            break
+    if not Life(directory, outcome, strategy=where.strategy, on_moment=on_moment).live(program):
+        Life(directory, outcome, strategy=where.strategy).live(program)
     return outcome
 
 
@@ -276,7 +277,7 @@ def told_after_every_step(program: Program, where: Where) -> Outcome:
         done = [False]
 
         def on_moment(name: str, done: list[bool] = done, number: int = number) -> None:
-            if "batch_end" in name and not done[0]:
+            if _END_OF_STEP.search(name) and not done[0]:
                 done[0] = True
                 if where.is_told(number):
                     give_notice()

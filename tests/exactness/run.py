@@ -86,7 +86,9 @@ def run_cell(name: str, where: lives.Where, share: str, *, can_be_killed: bool) 
     if lives.EVERY_STEP in chosen.others:
         outcomes[f"told {lives.EVERY_STEP}"] = lives.told_after_every_step(program, where)
     if lives.RESTORING in chosen.others:
-        outcomes[f"told {lives.RESTORING}"] = lives.told_while_restoring(program, where, len(moments) // 2)
+        within = [number for number, moment in enumerate(moments) if not moment.startswith("outside")]
+        middle = within[len(within) // 2]
+        outcomes[f"told {lives.RESTORING}"] = lives.told_while_restoring(program, where, middle)
     if lives.SAVING in chosen.others:
         outcomes[f"told {lives.SAVING}"] = lives.told_while_saving(program, where)
     return {way: dataclasses.asdict(outcome) for way, outcome in outcomes.items()}

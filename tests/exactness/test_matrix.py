@@ -91,6 +91,12 @@ def outcome(**changes: Any) -> dict[str, Any]:
             {"seen": ["step 0 {}", "step 1 {'loss': 2}"]},
             ["killed at x: saw [\"step 1 {'loss': 2}\"] in place of ['step 1 {}']"],
         ),
+        (
+            "told while saving",
+            {"lives": 1},
+            ["told while saving: was interrupted less often than it should be: 1 lives, not 2"],
+        ),
+        ("told after every step", {"lives": 6}, []),
         ("started again", {"seen": []}, []),
         ("started again", {}, ["started again: saw step 0 {} again"]),
     ],
