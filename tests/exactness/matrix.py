@@ -131,8 +131,8 @@ def outcomes(root: pathlib.Path, cell: Cell) -> list[dict[str, Any]]:
     return [json.loads(path.read_text()) for path in paths]
 
 
-# So that a notice that is never given does not look like one that is survived.  One that comes while a finished
-# `fit` is restored, the first of several, ends no life.
+# So that a notice that is never given does not look like one that is survived.  One that comes while a
+# finished `fit` is restored, the first of several, ends no life.
 _FEWEST_LIVES = {"told after every step": 6, "told while restoring": 2, "told while saving": 2}
 
 
