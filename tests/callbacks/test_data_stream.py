@@ -38,13 +38,38 @@ def batched() -> tf.data.Dataset:
     return nested().batch(2).prefetch(ROWS)
 
 
+def repeated() -> tf.data.Dataset:
+    """Each epoch takes its rows in two passes, with an order for each."""
+    return tf.data.Dataset.range(ROWS // 2).shuffle(ROWS, seed=1).repeat(2).prefetch(ROWS + 2)
+
+
+def repeated_between() -> tf.data.Dataset:
+    """The first shuffle may begin its second pass in an epoch, far ahead of the step."""
+    return simple().repeat(2).shuffle(2, seed=2).take(ROWS).prefetch(2)
+
+
+def behind_itself() -> tf.data.Dataset:
+    half = tf.data.Dataset.range(ROWS // 2).shuffle(ROWS, seed=1)
+    return half.concatenate(half).prefetch(2)
+
+
 def generated() -> tf.data.Dataset:
     """Its state cannot be saved."""
     signature = tf.TensorSpec((), tf.int64)
     return tf.data.Dataset.from_generator(lambda: iter(range(ROWS)), output_signature=signature)
 
 
-PIPELINES = [simple, prefetched, nested, nested_prefetched, batched, generated]
+PIPELINES = [
+    simple,
+    prefetched,
+    nested,
+    nested_prefetched,
+    batched,
+    repeated,
+    repeated_between,
+    behind_itself,
+    generated,
+]
 
 
 class Program:
@@ -161,6 +186,28 @@ def test_second_save_without_a_step_between() -> None:
     again, more = program.stream.take(within=True)
     assert again == place
     assert more.keys() == tensors.keys()
+
+
+@pytest.mark.parametrize("pipeline", [batched, repeated, repeated_between, behind_itself])
+def test_second_save_after_some_steps(pipeline: Callable[[], Any]) -> None:
+    whole = undisturbed(pipeline)
+    steps = Program(pipeline).steps
+    place, tensors = saved_at(pipeline, 1, 1)
+    for step in range(2, steps):
+        program = Program(pipeline)
+        program.iterator = program.stream.restore(place, tensors)
+        program.epochs.keep(program.iterator)
+        program.train(1)
+        program.arrive()
+        place, tensors = program.stream.take(within=True)
+        assert place.taken == step
+    last = Program(pipeline)
+    last.iterator = last.stream.restore(place, tensors)
+    last.epochs.keep(last.iterator)
+    last.train(1)
+    last.end()
+    last.epochs_from(2)
+    assert last.seen == whole[2 * steps - 1 :]
 
 
 def test_shared_shuffle_is_seen() -> None:

@@ -8,7 +8,8 @@ So three sources are used, cheapest first:
 
 1. the iterator's own state;
 2. the state that it had when it was new, which is kept for this;
-3. making and beginning as many iterators as the saved program had, without going through their elements.
+3. making and beginning as many iterators as the saved program had, without going through their elements;
+   where shuffles begin anew within an epoch (`second_passes`), going through the elements of one again.
 
 Data sets of `tf_preempt.data` need none of this: which epoch is next is a number, saved and set last.
 """
@@ -21,6 +22,7 @@ from typing import Any
 
 from tf_preempt.callbacks._keras_internals import Epochs
 from tf_preempt.callbacks.resume_point import DataPlace
+from tf_preempt.callbacks.second_passes import SecondPasses, warn_of_lost_seeds
 from tf_preempt.checkpointing.iterator_state import (
     advance,
     set_epochs,
@@ -56,6 +58,8 @@ class DataStream:
         self._reshuffles = [] if dataset is None else _tf_internals.reshuffles(dataset)
         self._counters = [] if dataset is None else _tf_internals.epoch_counters(dataset)
         self._shuffles = len(self._shuffle_ids)
+        has_second_passes = dataset is not None and _tf_internals.has_second_passes(dataset)
+        self._second_passes = SecondPasses(name, self._shuffles) if has_second_passes else None
 
     @property
     def _shuffle_ids(self) -> set[int]:
@@ -78,12 +82,16 @@ class DataStream:
         if iterator is not self._current:
             self._current, self._current_begun = iterator, False
             self._new_position = _place_of(iterator, f"{self._name}_new")
+        if self._second_passes is not None:
+            self._second_passes.at_step(iterator)
 
     def step_taken(self) -> None:
         """Notes that an element was taken from the iterator of `at_step`."""
         if not self._current_begun:
             self._current_begun = True
             self._begun += 1
+        if self._second_passes is not None:
+            self._second_passes.step_taken(self._epochs.steps_per_execution)
 
     def take(self, *, within: bool) -> tuple[DataPlace, dict[str, Any]]:
         """Where the data is, as JSON values and as tensors.
@@ -100,6 +108,11 @@ class DataStream:
         elif self._current is not None:  # between epochs of unknown length
             tensors |= take_epochs(self._current, self._name)
         seen, batches = self._epochs.counters
+        replay, remade = None, False
+        if self._second_passes is not None and shuffles_in(tensors, self._name) < self._shuffles:
+            is_begun = iterator is self._current and self._current_begun
+            replay, remade, base = self._second_passes.take(iterator, is_begun=is_begun)
+            tensors |= base
         place = DataPlace(
             # Keras counts a step before it gives it.
             taken=seen - (self._epochs.steps_per_execution if within else 0),
@@ -107,6 +120,8 @@ class DataStream:
             creations=self._epochs.creations,
             begun=self._begun,
             kept=iterator is not None,
+            replay=replay,
+            remade=remade,
         )
         return place, tensors
 
@@ -116,6 +131,11 @@ class DataStream:
         has_position = f"{self._name}/0" in tensors
         seeds_in_state = shuffles_in(tensors, self._name) >= self._shuffles
         iterator = self._epochs.create_iterator()
+        passes = None if seeds_in_state else self._second_passes
+        if passes is not None and place.replay is not None:
+            return self._replay(passes, iterator, place, tensors)
+        if passes is not None and place.begun:
+            warn_of_lost_seeds()
         if not seeds_in_state and shuffles_in(tensors, new) < self._shuffles:
             iterator = self._begin_again(iterator, place, advanced_later=place.kept and not has_position)
         epochs = tensors
@@ -126,11 +146,25 @@ class DataStream:
         if not seeds_in_state and f"{new}/0" in tensors:
             set_position(self._epochs.create_iterator(), new, tensors)
         set_epochs(iterator, self._name, epochs)
+        self._note_restored(iterator, place, tensors)
+        return iterator
+
+    def _replay(self, passes: SecondPasses, iterator: Any, place: DataPlace, tensors: dict[str, Any]) -> Any:
+        """Goes through the elements of the last epoch again; returns the iterator to go on with."""
+        passes.replay(iterator, place.replay or 0, tensors, to_end=not place.kept)
+        if place.remade:
+            iterator = self._epochs.create_iterator()
+            set_position(iterator, self._name, tensors)
+        set_epochs(iterator, self._name, tensors)
+        self._note_restored(iterator, place, tensors)
+        return iterator
+
+    def _note_restored(self, iterator: Any, place: DataPlace, tensors: dict[str, Any]) -> None:
         self._epochs.creations, self._begun = place.creations, place.begun
         self._epochs.counters = (place.taken, place.batches)
         self._current, self._current_begun = iterator, place.taken > 0
-        self._new_position = {name: tensor for name, tensor in tensors.items() if name.startswith(f"{new}/")}
-        return iterator
+        new = f"{self._name}_new/"
+        self._new_position = {name: tensor for name, tensor in tensors.items() if name.startswith(new)}
 
     def _begin_again(self, iterator: Any, place: DataPlace, *, advanced_later: bool) -> Any:
         """Makes as many iterators as were made, and begins as many as were begun; returns the last."""

@@ -21,6 +21,8 @@ class DataPlace:
         creations: iterators made since `fit` began; each advances the seeds of shuffles.
         begun: iterators from which an element was taken; it advances the seeds of shuffles behind shuffles.
         kept: the present iterator goes on to be used.
+        replay: elements to go through again, see `second_passes`; None: nothing has to be.
+        remade: the present iterator was made after the one to which they belong.
     """
 
     taken: int
@@ -28,6 +30,8 @@ class DataPlace:
     creations: int
     begun: int
     kept: bool
+    replay: int | None = None
+    remade: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

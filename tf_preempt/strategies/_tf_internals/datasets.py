@@ -11,6 +11,8 @@ from tf_preempt.data.epochs import EpochCounter, counter_of
 from tf_preempt.strategies._tf_internals.access import attribute
 from tf_preempt.strategies._tf_internals.functions import ops_in
 
+_SECOND_PASSES = ("_RepeatDataset", "_ConcatenateDataset")
+
 
 def dataset_inputs(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
     """The data sets that one data set reads from directly.
@@ -70,6 +72,15 @@ def reshuffles(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
         InternalsChangedError: TensorFlow's private names have changed.
     """
     return [one for one in walk_dataset(dataset) if getattr(one, "_reshuffle_each_iteration", False)]
+
+
+def has_second_passes(dataset: tf.data.Dataset) -> bool:
+    """Says whether a shuffle that orders each iteration anew may begin again within an iteration.
+
+    Raises:
+        InternalsChangedError: TensorFlow's private names have changed.
+    """
+    return any(type(one).__name__ in _SECOND_PASSES and reshuffles(one) for one in walk_dataset(dataset))
 
 
 def epoch_counters(*datasets: tf.data.Dataset) -> list[EpochCounter]:
