@@ -56,9 +56,8 @@ def put_rows(logger: Any, rows: bytes, *, go_on: bool) -> None:
     if go_on:
         append, logger.append = logger.append, True
         try:
-            keras.callbacks.CSVLogger.on_train_begin(
-                logger
-            )  # opens the file, and sees whether it has a header
+            # Opens the file, and sees whether it has a header.
+            keras.callbacks.CSVLogger.on_train_begin(logger)
         finally:
             logger.append = append
 

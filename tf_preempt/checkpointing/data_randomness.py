@@ -56,19 +56,8 @@ def describe_outside(iterator: Any) -> Outside:
     """
     ops = [op for dataset in _datasets(iterator) for op in _tf_internals.outside_state(dataset).others]
     places = list(dict.fromkeys(_tf_internals.place_of(op) for op in ops))
-    shuffles = has_unseeded_order(iterator)
+    shuffles = _has_unseeded_order(iterator)
     return Outside(holds=_holds(places), result=_result(places, shuffles), hint=_hint(places, shuffles))
-
-
-def has_unseeded_order(iterator: Any) -> bool:
-    """Says whether each process orders the elements anew: a shuffle or a random source has no seed.
-
-    Raises:
-        UnsupportedStrategyError: the iterator is of a kind that has no position.
-        InternalsChangedError: TensorFlow's private names have changed.
-    """
-    nodes = (node for dataset in _datasets(iterator) for node in _tf_internals.walk_dataset(dataset))
-    return any(_tf_internals.has_unseeded_shuffle(node) for node in nodes)
 
 
 def warn_of_unseeded_order(iterator: Any, name: str) -> None:
@@ -79,9 +68,9 @@ def warn_of_unseeded_order(iterator: Any, name: str) -> None:
         name: of the data, for people.
 
     Raises:
-        UnsupportedStrategyError, InternalsChangedError: as for `has_unseeded_order`.
+        UnsupportedStrategyError, InternalsChangedError: as for `describe_outside`.
     """
-    if has_unseeded_order(iterator):
+    if _has_unseeded_order(iterator):
         _log.warning(
             "The %s data is shuffled without a seed, so that each process draws another order. After a "
             "resume the running epoch goes on as it was, and later ones come in another order than they "
@@ -95,6 +84,12 @@ def warn_of_unseeded_order(iterator: Any, name: str) -> None:
 def _datasets(iterator: Any) -> list[Any]:
     found = [_tf_internals.dataset_behind(owned) for owned in _tf_internals.owned_iterators(iterator)]
     return [dataset for dataset in found if dataset is not None]
+
+
+def _has_unseeded_order(iterator: Any) -> bool:
+    """Says whether each process orders the elements anew: a shuffle or a random source has no seed."""
+    nodes = (node for dataset in _datasets(iterator) for node in _tf_internals.walk_dataset(dataset))
+    return any(_tf_internals.has_unseeded_shuffle(node) for node in nodes)
 
 
 def _holds(places: list[_tf_internals.OpPlace]) -> str:

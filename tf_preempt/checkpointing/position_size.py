@@ -29,7 +29,7 @@ def warn_of_large_positions(tensors: Mapping[str, Any], written_bytes: Iterable[
     if _looked or sum(written_bytes) <= _LARGE_BYTES:
         return
     _looked = True
-    sizes = {name: state_bytes(tensor) for name, tensor in tensors.items() if tensor.dtype == tf.variant}
+    sizes = {name: _state_bytes(tensor) for name, tensor in tensors.items() if tensor.dtype == tf.variant}
     total = sum(sizes.values())
     if total > _LARGE_BYTES:
         _log.warning(
@@ -42,10 +42,6 @@ def warn_of_large_positions(tensors: Mapping[str, Any], written_bytes: Iterable[
         )
 
 
-def state_bytes(variants: tf.Tensor) -> int:
-    """Bytes of an iterator's state.
-
-    Args:
-        variants: a vector of variants.
-    """
+def _state_bytes(variants: tf.Tensor) -> int:
+    """Bytes of an iterator's state, a vector of variants."""
     return sum(len(tf.io.serialize_tensor(variant).numpy()) for variant in tf.unstack(variants))

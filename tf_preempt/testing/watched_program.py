@@ -90,7 +90,6 @@ def supervised(
     max_restarts: int,
     max_no_progress: int | None = None,
     restart_codes: Collection[int] = (),
-    python: str | None = None,
 ) -> list[str]:
     """The command with ``tf-preempt run`` in front, which starts it again, and ``launch``, if wanted.
 
@@ -100,9 +99,8 @@ def supervised(
         max_restarts: how often it is started again at most.
         max_no_progress: after how many lives without a commit ``run`` gives up; None: as it does by itself.
         restart_codes: further exit statuses with which the program asks to be started again.
-        python: the interpreter; None: this one.
     """
-    tf_preempt = [python or sys.executable, "-m", "tf_preempt"]
+    tf_preempt = [sys.executable, "-m", "tf_preempt"]
     run = ["run", "--max-restarts", str(max_restarts), "--backoff-initial", "0.1", "--stop-timeout", "60"]
     if max_no_progress is not None:
         run += ["--max-no-progress", str(max_no_progress)]

@@ -167,9 +167,7 @@ class Director:
             "save-every": settings.save_every,
         }
         train = ["-m", "tf_preempt.cli.demo.train", *(f"--{key}={value}" for key, value in options.items())]
-        return supervised(
-            [sys.executable, *train], workers=settings.workers, max_restarts=10, python=sys.executable
-        )
+        return supervised([sys.executable, *train], workers=settings.workers, max_restarts=10)
 
     def _follow(self, watch: Watch, alive: Callable[[], bool]) -> None:
         stalled_at = self._clock() + self._stall_timeout_s

@@ -88,13 +88,11 @@ def outside_state(dataset: tf.data.Dataset) -> OutsideState:
                 function = attribute(wrapper, "function", "StructuredFunctionWrapper")
                 variables |= _captured_variables(function)
                 graph = attribute(function, "graph", "ConcreteFunction")
-                others += [op for op in ops_in(graph) if op.op_def.is_stateful and not _is_accounted_for(op)]
+                others += [
+                    op for op in ops_in(graph) if op.op_def.is_stateful and op.type not in _ACCOUNTED_FOR
+                ]
         _known[dataset] = OutsideState(variables=tuple(variables.values()), others=tuple(others))
     return _known[dataset]
-
-
-def _is_accounted_for(op: tf.Operation) -> bool:
-    return op.type in _ACCOUNTED_FOR
 
 
 def _captured_variables(function: Any) -> dict[int, CapturedVariable]:

@@ -64,11 +64,11 @@ def random_ops_of(fn: Any) -> list[OpPlace]:
         InternalsChangedError: TensorFlow's private names have changed.
     """
     traces = attribute(fn, "_list_all_concrete_functions", "Function")()
-    places = (place_of(op) for trace in traces for op in ops_in(trace.graph) if is_random(op))
+    places = (place_of(op) for trace in traces for op in ops_in(trace.graph) if _is_random(op))
     return list(dict.fromkeys(places))
 
 
-def is_random(op: tf.Operation) -> bool:
+def _is_random(op: tf.Operation) -> bool:
     """Says whether an op draws random numbers and counts in its kernel."""
     definition = op.op_def
     return bool(definition.is_stateful) and any(argument.name == "seed" for argument in definition.attr)
@@ -76,7 +76,7 @@ def is_random(op: tf.Operation) -> bool:
 
 def place_of(op: tf.Operation) -> OpPlace:
     """Where an op with state was made."""
-    kind = "random" if is_random(op) else "python" if op.type in _PYTHON else "other"
+    kind = "random" if _is_random(op) else "python" if op.type in _PYTHON else "other"
     seeds = [op.get_attr(name) for name in ("seed", "seed2") if kind == "random" and _has(op, name)]
     return OpPlace(
         type=op.type,

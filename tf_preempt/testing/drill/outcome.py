@@ -184,14 +184,14 @@ class Outcome:
         if not self.unsent:
             return []
         had = f"{self._made} of {_count(self.options.kills, 'signal')} took effect"
-        if not self.commits_midway and "TERM" not in self.options.signals:
+        if not self._commits_midway and "TERM" not in self.options.signals:
             why = "it commits nothing before its end, and SIGKILL waits for a commit"
             return [f"  {had}: {why}\n    HINT: save_every=N in the program, or --signals TERM,KILL"]
         cure = f"--kills {max(1, self._made)}, more steps, or a smaller save_every"
         return [f"  {had}: the training ended before\n    HINT: {cure}"]
 
     @property
-    def commits_midway(self) -> bool:
+    def _commits_midway(self) -> bool:
         """Says whether the undisturbed program committed anything before its end."""
         return self.commits > 1
 
