@@ -14,6 +14,11 @@ from tf_preempt.errors import ConfigError
 _LARGEST_SEED = 2**63 - 1
 # Of a data set without a seed, in numbers.
 _NO_SEED = -1
+# Options that are true or false, each with the cure for another value.
+_BOOLS = {
+    "shuffle": "there is no buffer whose size could be given: the order is one of all examples",
+    "drop_remainder": "drop_remainder=True leaves out a last batch that is not full",
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,8 +47,8 @@ class BatchOptions:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "batch_size", self._integer("batch_size", self.batch_size, at_least=1))
-        for name in ("shuffle", "drop_remainder"):
-            self._check_bool(name, getattr(self, name))
+        for name, hint in _BOOLS.items():
+            self._check_bool(name, getattr(self, name), hint)
         self._check_seed()
         if self.examples < 1:
             raise ConfigError(
@@ -66,15 +71,15 @@ class BatchOptions:
             upper = "or more" if at_most is None else f"to {at_most}"
             raise ConfigError(
                 f"{name}={value!r} of {self.made_by}: expected an integer, {at_least} {upper}.",
-                hint=f"for example {name}={max(at_least, 1) * 32 if name == 'batch_size' else 1}",
+                hint="for example batch_size=32, seed=1",
             )
         return number
 
-    def _check_bool(self, name: str, value: Any) -> None:
+    def _check_bool(self, name: str, value: Any, hint: str) -> None:
         if not isinstance(value, (bool, np.bool_)):
             raise ConfigError(
                 f"{name}={value!r} of {self.made_by}: expected True or False.",
-                hint="there is no buffer whose size could be given: the order is one of all examples",
+                hint=hint,
             )
 
     def _check_seed(self) -> None:
