@@ -55,14 +55,14 @@ class NewPositions:
         self._positions[key] = {one: tensors[one] for one in tensors if one.startswith(f"{name}/")}
         found, found_when_new = shuffles_in(tensors, place), shuffles_in(tensors, name)
         behind = [_tf_internals.dataset_behind(one) for one in _tf_internals.owned_iterators(iterator)]
-        for index, dataset in enumerate(behind):
-            if dataset is None:
-                continue
-            if found < found_when_new:
+        datasets = {index: dataset for index, dataset in enumerate(behind) if dataset is not None}
+        if found < found_when_new:
+            for index, dataset in datasets.items():
                 # Any iterator of the data set will do: they share the seeds.
                 _tf_internals.deserialize_iterator(iter(dataset), tensors[f"{name}/{index}"])
-            if max(found, found_when_new) < len({id(one) for one in _tf_internals.reshuffles(dataset)}):
-                _warn_of_lost_seeds(key)
+        shuffles = (_tf_internals.reshuffles(dataset) for dataset in datasets.values())
+        if max(found, found_when_new) < max((len(set(map(id, one))) for one in shuffles), default=0):
+            _warn_of_lost_seeds(key)
 
 
 def _name(key: str) -> str:
