@@ -6,11 +6,11 @@ import dataclasses
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from tf_preempt.launch.process_tree import check_command
 from tf_preempt.testing.drill.causes import likely_causes
-from tf_preempt.testing.drill.comparing import compare_runs
+from tf_preempt.testing.drill.comparing import Comparison, compare_runs
 from tf_preempt.testing.drill.kills import plan_kills
 from tf_preempt.testing.drill.options import DrillOptions
 from tf_preempt.testing.drill.outcome import Outcome, Verdict
@@ -18,6 +18,8 @@ from tf_preempt.testing.drill.training_run import Trainer, TrainingRun
 from tf_preempt.testing.story import Story
 
 __all__ = ["perform"]
+
+_Compare = Callable[[TrainingRun, TrainingRun, str], Comparison]
 
 
 def perform(
@@ -29,7 +31,8 @@ def perform(
         options: what is asked for.
         directory: in which a folder is made for everything that is written; exists.
         story: told what happens.
-        environ: environment variables, passed on to the program except for those of a cluster or job around.
+        environ: environment variables, passed on to the program and to the comparison, except for those of
+            a cluster or job around.
 
     Raises:
         LaunchError: the command cannot be started (``__cause__`` has the OSError); the program failed, does
@@ -44,19 +47,25 @@ def perform(
         trainer = Trainer(
             options, directory=directory, temporary_dir=temporary_dir, story=story, environ=environ
         )
-        return _perform(options, trainer, directory, story)
+
+        def compare(one: TrainingRun, other: TrainingRun, name: str) -> Comparison:
+            return compare_runs(one, other, folder=os.path.join(directory, name), environ=environ)
+
+        return _perform(options, trainer, compare, directory, story)
     finally:
         shutil.rmtree(temporary_dir, ignore_errors=True)
 
 
-def _perform(options: DrillOptions, trainer: Trainer, directory: str, story: Story) -> Outcome:
+def _perform(
+    options: DrillOptions, trainer: Trainer, compare: _Compare, directory: str, story: Story
+) -> Outcome:
     story.tell("training undisturbed", "head")
     undisturbed = trainer.train("undisturbed")
     repeatable: bool | None = None
     if not options.trust_deterministic:
         story.tell("training undisturbed once more, to see whether that gives the same", "head")
         repeated = trainer.train("repeated")
-        comparison = compare_runs(undisturbed, repeated, folder=os.path.join(directory, "repeatability"))
+        comparison = compare(undisturbed, repeated, "repeatability")
         repeatable = comparison.identical
         if not repeatable:
             return Outcome(
@@ -71,7 +80,7 @@ def _perform(options: DrillOptions, trainer: Trainer, directory: str, story: Sto
             )
     story.tell(f"training with {options.kills} interruption(s), seed {options.seed}", "head")
     disturbed = trainer.train("disturbed", plan_kills(options), undisturbed.fit_steps)
-    return _judge(options, undisturbed, disturbed, repeatable, directory)
+    return _judge(options, undisturbed, disturbed, repeatable, compare, directory)
 
 
 def _judge(
@@ -79,6 +88,7 @@ def _judge(
     undisturbed: TrainingRun,
     disturbed: TrainingRun,
     repeatable: bool | None,
+    compare: _Compare,
     directory: str,
 ) -> Outcome:
     outcome = Outcome(
@@ -93,7 +103,7 @@ def _judge(
     )
     if not any(sent.struck for sent in disturbed.sent):
         return outcome
-    comparison = compare_runs(undisturbed, disturbed, folder=os.path.join(directory, "comparison"))
+    comparison = compare(undisturbed, disturbed, "comparison")
     if comparison.identical:
         return dataclasses.replace(outcome, verdict=Verdict.IDENTICAL, comparison=comparison)
     causes = likely_causes(comparison, disturbed.output, repeatable=repeatable)
