@@ -1,6 +1,6 @@
 """Each kind of callback beside ours, interrupted and resumed: what it leaves is what it would have left.
 
-docs/keras.md has a table with the tests of this file.
+docs/callbacks.md has a table with the tests of this file.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 import io
 import os
 import sys
+import time
 
 import pytest
 
@@ -13,7 +14,7 @@ from tf_preempt.testing.story import Story
 
 @pytest.fixture
 def trainer(tmp_path):
-    def make(source, **options):
+    def make(source, *, clock=time.monotonic, sleep=time.sleep, **options):
         path = tmp_path / "program.py"
         path.write_text(PROGRAM + source)
         temporary = tmp_path / "tmp"
@@ -24,6 +25,8 @@ def trainer(tmp_path):
             temporary_dir=str(temporary),
             story=Story(io.StringIO()),
             environ={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            clock=clock,
+            sleep=sleep,
         )
 
     return make
@@ -90,9 +93,27 @@ def test_program_that_does_nothing_is_ended(trainer):
         trainer("time.sleep(120)", stall_timeout_s=2.0).train("calm")
 
 
-def test_program_that_prints_is_not_taken_for_stalled(trainer):
-    source = "for _ in range(30):\n    print('x')\n    time.sleep(0.1)\ncommit(1, 5)\n"
-    assert trainer(source, stall_timeout_s=2.0).train("calm").commits == 1
+def test_program_that_prints_is_not_taken_for_stalled(trainer, tmp_path):
+    """Time passes only while the program prints: in all more than it may stall, never as much at once."""
+    output, go_on, times = tmp_path / "calm" / "workers.log", tmp_path / "go_on", [0.0]
+    source = (
+        "for line in range(1, 4):\n"
+        "    print('x')\n"
+        f"    while int(open({str(go_on)!r}).read() or 0) < line: time.sleep(0.01)\n"
+        "commit(1, 5)\n"
+    )
+    go_on.write_text("0")
+
+    def sleep(seconds):
+        time.sleep(seconds)
+        lines = output.read_text().count("x\n")
+        if lines == len(times):
+            times.append(times[-1] + 1.5)
+            go_on.write_text(str(lines))
+
+    made = trainer(source, clock=lambda: times[-1], sleep=sleep, stall_timeout_s=2.0)
+    assert made.train("calm").commits == 1
+    assert times[-1] == 4.5
 
 
 FRAME = '  File "{}", line 7, in f\n    g()\n'
