@@ -19,8 +19,15 @@ BLOCK = "```python\n{}\n```\n"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
-def test_page(page: Path, run_script: Any) -> None:
-    environ = {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2", "TF_CONFIG": None}
+def test_page(page: Path, run_script: Any, tmp_path: Path) -> None:
+    temporary = tmp_path / "temporary"  # pages make directories with tempfile.mkdtemp
+    temporary.mkdir()
+    environ = {
+        "CUDA_VISIBLE_DEVICES": "-1",
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+        "TF_CONFIG": None,
+        "TMPDIR": str(temporary),
+    }
     ended = run_script(ROOT / "tests/docs/code_blocks.py", str(page), env=environ, timeout=200)
     assert ended.rc == 0, ended.stderr[-8000:]
 
