@@ -150,6 +150,15 @@ def _file_leaks(directory: str, before: set[str]) -> list[str]:
 
 
 @pytest.fixture(autouse=True)
+def _no_notice_for_the_next_training() -> Iterator[None]:
+    """One that came when a training was complete must not be answered in another test."""
+    yield
+    session = sys.modules.get("tf_preempt.checkpointing.session")
+    if session is not None:
+        session._unanswered.clear()
+
+
+@pytest.fixture(autouse=True)
 def _no_leaks() -> Iterator[None]:
     """Fails a test that leaves something behind, and cleans up so that only the guilty one fails."""
     environ, threads = dict(os.environ), set(threading.enumerate())

@@ -176,7 +176,7 @@ SIGTERM_IN_THE_LAST_SAVE = """
 save = TrainingSession._save
 def interrupted(self, *args, **kwargs):
     os.kill(os.getpid(), signal.SIGTERM)
-    while not self._sigterm_came:
+    while self._notice is None:
         pass
     return save(self, *args, **kwargs)
 TrainingSession._save = interrupted
@@ -195,3 +195,17 @@ def test_however_a_training_ends_a_preempted_job_is_requeued(
 ) -> None:
     assert run_until_sigterm(slurm(PREEMPTED), TRAINING, end) == -signal.SIGTERM
     assert [words for words in slurm.asked() if words.startswith("requeue")] == ["requeue 7"]
+
+
+def test_a_notice_in_the_last_save_is_answered_by_the_next_training(run_script: Any, tmp_path: Any) -> None:
+    """Outside of Slurm: a program that trains twice leaves before the second training."""
+    second = (
+        "handler = tf_preempt.PreemptionCheckpointHandler(\n"
+        "    None, tf.train.Checkpoint(step=tf.Variable(0)), directory + '/second', environ=environ)\n"
+        "for step in handler.steps(3):\n    print('trained', step)\n"
+    )
+    last_save = SIGTERM_IN_THE_LAST_SAVE.replace("signal.pause()\n", "")
+    steps = "import os, signal\n" + TRAINING + last_save + second
+    result = run_script(f"environ, directory = {{}}, {str(tmp_path)!r}\n{steps}")
+    assert result.rc == 42, result.stderr
+    assert "trained 2" not in result.stdout

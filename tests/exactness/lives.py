@@ -25,6 +25,7 @@ import keras
 import numpy as np
 
 from tf_preempt.callbacks import PreemptionCheckpoint, preemption_checkpoint
+from tf_preempt.checkpointing import session
 from tf_preempt.checkpointing.committer import Committer
 from tf_preempt.errors import Preempted
 
@@ -134,6 +135,7 @@ class Life:
     def live(self, program: Callable[[Life], list[Any]]) -> bool:
         """Runs the program; says whether it came to its end."""
         preemption_checkpoint._finished_fits.clear()  # as in a new process
+        session._unanswered.clear()
         keras.backend.clear_session(free_memory=False)  # collecting would take longer than the life
         keras.utils.set_random_seed(1)
         self.outcome.lives += 1

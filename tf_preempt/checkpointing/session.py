@@ -50,6 +50,8 @@ from tf_preempt.termination.watcher import TerminationMonitor
 
 _log = logging.getLogger("tf_preempt")
 _ordinals = itertools.count()
+_unanswered: list[TerminationNotice] = []
+"""Notices that came when a training was complete; the next one of the program answers them."""
 _LOST_WAIT_S = 1.0  # who leaves has waited for its own commit; others wait for workers that may be gone
 
 
@@ -151,7 +153,7 @@ class TrainingSession:
         self._saved_step = 0
         # A training may run where an error is just being handled, which is not its own.
         self._error_before = sys.exc_info()[1]
-        self._sigterm_came = False
+        self._notice: TerminationNotice | None = None
         self._leaves = False
         self._closed = False
 
@@ -222,6 +224,9 @@ class TrainingSession:
         self._monitor = TerminationMonitor(watchers, self._on_notice)
         self._monitor.start()
         standby.training_begins(self)
+        for notice in _unanswered[:1]:
+            self._on_notice(notice)
+        _unanswered.clear()
         atexit.register(self._tell_of_last_error)
         self._event("start", workers=self._cluster.workers, platform=str(self._platform), pid=os.getpid())
 
@@ -293,8 +298,12 @@ class TrainingSession:
             self.close()
         if decision is not None and decision.request.kind != "save":
             _log.warning("Training was complete when %s came; it is saved.", decision.request.reason)
-        if self._sigterm_came and self._departure.is_needed:
+        if self._notice is None:
+            return
+        if self._departure.is_needed and self._notice.source == "SIGTERM":
             os.kill(os.getpid(), signal.SIGTERM)  # once more, for those who see to the job from now on
+        else:
+            _unanswered.append(self._notice)
 
     def close(self, *, commit_wait_s: float = 10.0) -> None:
         """Gives back threads, signal handlers and the directory; calling it twice is fine.
@@ -466,7 +475,7 @@ class TrainingSession:
         if not self._options.is_active():
             self._pass_on(notice)
             return
-        self._sigterm_came |= notice.source == "SIGTERM"
+        self._notice = notice
         left = notice.remaining_s()
         _log.warning("Notice on worker %d: %s (%s).", self._cluster.worker, notice.source, notice.reason)
         self._event(
