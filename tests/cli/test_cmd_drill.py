@@ -117,14 +117,14 @@ def test_place_of_the_junit_file_is_named_if_it_cannot_be_written(drill):
 def test_signal_ends_it_with_its_processes_and_its_files(start_cli, tmp_path, signum, status):
     temporary = tmp_path / "temporary"
     temporary.mkdir()
-    source = f"import pathlib, time; pathlib.Path({str(tmp_path / 'up')!r}).touch(); time.sleep(120)"
+    source = f"import os, time; open(f'{tmp_path}/up-{{os.getpid()}}', 'w').close(); time.sleep(120)"
     command = [sys.executable, "-c", source]
     script = start_cli("drill", "--workers", "2", "--", *command, env={"TMPDIR": str(temporary)})
     script.wait_for("training undisturbed", 30)
-    while not (tmp_path / "up").exists():
-        assert script.process.poll() is None
-        os.sched_yield()
-    children = psutil.Process(script.pid).children(recursive=True)
+    process = psutil.Process(script.pid)
+    while len(list(tmp_path.glob("up-*"))) < 2:
+        assert psutil.wait_procs([process], timeout=0.02)[0] == [], "it goes on"
+    children = process.children(recursive=True)
     assert len(children) >= 4, "run, launch and two workers"
     script.process.send_signal(signum)
     result = script.wait(30)
