@@ -70,15 +70,17 @@ def test_epochs_of_a_shuffle_differ(tmp_path: pathlib.Path) -> None:
     assert len({tuple(order) for order in whole}) == 4
 
 
-def test_several_shuffles_are_warned_of_once(
-    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    "pipeline",
+    [lambda: shuffled().shuffle(4, seed=5), lambda: shuffled().repeat(2).batch(2).unbatch()],
+    ids=["shuffle behind shuffle", "repeat behind shuffle"],
+)
+def test_seeds_that_are_lost_are_warned_of_once(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture, pipeline: Callable[[], tf.data.Dataset]
 ) -> None:
-    def nested() -> tf.data.Dataset:
-        return shuffled().shuffle(4, seed=5)
-
-    life(tmp_path, nested, 0, 1)
+    life(tmp_path, pipeline, 0, 1)
     with caplog.at_level(logging.WARNING, logger="tf_preempt"):
-        life(tmp_path, nested, 1, 3)
+        life(tmp_path, pipeline, 1, 3)
     (warned,) = [message for message in caplog.messages if "several shuffles" in message]
     assert "Data iterator 'train'" in warned
     assert "HINT: one shuffle" in warned

@@ -60,8 +60,10 @@ class NewPositions:
             for index, dataset in datasets.items():
                 # Any iterator of the data set will do: they share the seeds.
                 _tf_internals.deserialize_iterator(iter(dataset), tensors[f"{name}/{index}"])
-        shuffles = (_tf_internals.reshuffles(dataset) for dataset in datasets.values())
-        if max(found, found_when_new) < max((len(set(map(id, one))) for one in shuffles), default=0):
+        shuffles = [len(set(map(id, _tf_internals.reshuffles(one)))) for one in datasets.values()]
+        # Within an epoch a shuffle may have advanced its seeds beyond those that it had at the beginning.
+        is_outdated = any(map(_tf_internals.has_second_passes, datasets.values()))
+        if max(found, 0 if is_outdated else found_when_new) < max(shuffles, default=0):
             _warn_of_lost_seeds(key)
 
 
@@ -71,9 +73,10 @@ def _name(key: str) -> str:
 
 def _warn_of_lost_seeds(key: str) -> None:
     _log.warning(
-        "Data iterator %r was saved at the end of an epoch, and its pipeline has several shuffles: the order "
-        "of the epochs to come can differ from what it would have been. "
-        "HINT: one shuffle, Dataset.shuffle(..., reshuffle_each_iteration=False), or one iterator of "
-        "dataset.repeat() for all epochs.",
+        "Data iterator %r was saved at the end of an epoch, and its pipeline has several shuffles, or begins "
+        "one anew within an epoch (repeat or concatenate behind it): the order of the epochs to come can "
+        "differ from what it would have been. "
+        "HINT: one shuffle behind all others, Dataset.shuffle(..., reshuffle_each_iteration=False), or one "
+        "iterator of dataset.repeat() for all epochs.",
         key,
     )
