@@ -1,5 +1,7 @@
 import ast
 import functools
+import itertools
+import re
 from pathlib import Path
 
 import pytest
@@ -21,7 +23,7 @@ def comparison(*differences, **fields):
 
 
 def names(compared, output="", *, repeatable=True):
-    return [cause.name for cause in likely_causes(compared, output, repeatable=repeatable)]
+    return [cause.name for cause in likely_causes(compared, {"x.log": output}, repeatable=repeatable)]
 
 
 @functools.cache
@@ -30,6 +32,13 @@ def texts_of_the_package():
     trees = [ast.parse(path.read_text(encoding="utf-8")) for path in paths]
     values = [node.value for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Constant)]
     return [value for value in values if isinstance(value, str)]
+
+
+def logged(words):
+    """The warning of the package that has these words, with N0, N1, ... where it names something."""
+    (text,) = {text for text in texts_of_the_package() if words in text}
+    numbers = itertools.count()
+    return re.sub("%[sr]", lambda at: f"'N{next(numbers)}'" if at[0] == "%r" else f"N{next(numbers)}", text)
 
 
 @pytest.mark.parametrize("words", [*causes._WARNINGS, causes._DETERMINISM_WARNING])
@@ -65,6 +74,53 @@ def test_warning_of_the_training_comes_first(warning, cause, repeatable):
     output = f"[worker 1] {DETERMINISM}\n[worker 1] {warning} and so on\n"
     found = names(comparison(), output, repeatable=repeatable)
     assert found == [cause, "nondeterministic_op"]
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("draws random numbers with ops whose state is in no checkpoint", "N0"),
+        ("data cannot be saved: the pipeline holds", "N1"),
+        ("cannot be saved: its pipeline holds", "N1"),
+        ("data is shuffled without a seed", "N0 data"),
+        ("state of random generators that the program lacks", "N0"),
+        ("keeps state that is not saved", "N0 (N1)"),
+        ("is not saved; after a resume it begins afresh", "N0: N1"),
+        ("differed between replicas when the checkpoint was written", "N0"),
+    ],
+)
+def test_what_a_warning_names_is_told_with_the_log_that_has_it(words, found):
+    labelled = "".join(f"[worker 1] {line}\n" for line in logged(words).splitlines())
+    logs = {"a.log": "step 1\n", "b.log": f"step 2\n{labelled}{labelled}step 3\n"}
+    (cause,) = likely_causes(comparison(), logs, repeatable=True)
+    assert (cause.found, cause.log) == ((found,), "b.log")
+    assert cause.text.endswith(f"; here: {found}")
+
+
+def test_every_warning_that_names_something_is_asked_for_it():
+    silent = {"come from one shuffle that orders each iteration anew"}
+    assert causes._NAMED.keys() == causes._WARNINGS.keys() - silent
+
+
+def test_all_callbacks_that_were_warned_of_are_named():
+    said = "The callback {} keeps state that is not saved ({}): after a resume\n".format
+    afresh = "The state of the callback Third is not saved; after a resume it begins afresh: a set\n"
+    output = said("First", "n, m") + said("Second", "calls(x)") + afresh
+    found = likely_causes(comparison(), {"x.log": output}, repeatable=True)
+    assert [cause.found for cause in found] == [("First (n, m)", "Second (calls(x))"), ("Third: a set",)]
+
+
+def test_cause_that_a_warning_names_is_not_replaced_by_the_one_that_was_deduced():
+    output = "state of random generators that the program lacks (layer/g): where they are made later"
+    compared = comparison(difference("seed_generator/state", "seeds"))
+    (cause,) = likely_causes(compared, {"x.log": output}, repeatable=True)
+    assert cause.found == ("layer/g",)
+
+
+def test_data_that_python_reads_is_cured_by_a_source_first():
+    output = "data cannot be saved: the pipeline holds a Python generator (PyFunc at x.py:16). A resumed run"
+    cause = likely_causes(comparison(), {"x.log": output}, repeatable=True)[0]
+    assert cause.cure.startswith("tf_preempt.data.from_source ")
 
 
 @pytest.mark.parametrize(
@@ -113,6 +169,6 @@ def test_every_cause_has_a_cure():
     outputs = ["", DETERMINISM]
     for repeatable in (True, False, None):
         for output in outputs:
-            for cause in likely_causes(comparison(), output, repeatable=repeatable):
+            for cause in likely_causes(comparison(), {"x.log": output}, repeatable=repeatable):
                 assert cause.text
                 assert cause.cure

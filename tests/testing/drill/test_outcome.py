@@ -73,6 +73,13 @@ def test_difference_is_said_with_size_place_and_likely_cause():
     ]
 
 
+def test_log_with_the_whole_warning_is_named():
+    told = dataclasses.replace(CAUSE, log="/d/x.log")
+    assert outcome(Verdict.DIFFERENT, WEIGHTS, causes=(told,)).lines()[-1] == (
+        "  likely: something has no seed\n    the whole warning is in /d/x.log\n    HINT: give it one"
+    )
+
+
 @pytest.mark.parametrize(
     ("alike", "unlike", "words"),
     [
@@ -128,13 +135,9 @@ def test_drill_without_an_interruption_says_so():
 
 def test_json_has_all_of_it_and_a_format():
     sent = (Sent(kill=KILL, after_step=9, struck=True), Sent(kill=KILL, after_step=60))
-    found = json.loads(
-        json.dumps(
-            outcome(
-                Verdict.DIFFERENT, WEIGHTS, sent=sent, unsent=1, causes=(CAUSE,), repeatable=True
-            ).to_json()
-        )
-    )
+    told = dataclasses.replace(CAUSE, found=("x", "y"), log="/d/x.log")
+    given = outcome(Verdict.DIFFERENT, WEIGHTS, sent=sent, unsent=1, causes=(told,), repeatable=True)
+    found = json.loads(json.dumps(given.to_json()))
     assert found == {
         "format": 1,
         "verdict": "different",
@@ -160,7 +163,15 @@ def test_json_has_all_of_it_and_a_format():
         "common_steps": 3,
         "last_identical_step": None,
         "first_different_step": None,
-        "likely_causes": [{"name": "unseeded", "text": "something has no seed", "cure": "give it one"}],
+        "likely_causes": [
+            {
+                "name": "unseeded",
+                "text": "something has no seed",
+                "cure": "give it one",
+                "found": ["x", "y"],
+                "log": "/d/x.log",
+            }
+        ],
         "directory": "/d",
     }
 

@@ -37,8 +37,9 @@ def test_last_checkpoint_of_each_training_and_what_was_printed_come_back(trainer
     run = trainer(source).train("calm")
     assert {fit: manifest.number for fit, manifest in run.last.items()} == {0: 2, 1: 3}
     assert (run.fit_steps, run.commits, run.sent) == ({0: 10, 1: 7}, 3, [])
-    assert f"said {tmp_path / 'tmp'}\n" in run.output
-    assert "not restarting" in run.output
+    folder = tmp_path / "calm"
+    assert f"said {tmp_path / 'tmp'}\n" in run.logs[f"{folder / 'workers.log'}"]
+    assert "not restarting" in run.logs[f"{folder / 'supervisor.log'}"]
     assert len(os.listdir(run.kept)) == 3
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 
 from tf_preempt.testing.drill.comparing import Comparison
 
@@ -16,15 +17,23 @@ class Cause:
 
     Args:
         name: short, for programs.
-        text: what it is, and how it shows.
+        text: what it is, how it shows, and what it was found in.
         cure: what to do.
+        found: what the training's warnings name: callbacks with their attributes, ops with their lines.
+        log: the file that has the whole warning; None: no warning told of it.
     """
 
     name: str
     text: str
     cure: str
+    found: tuple[str, ...] = ()
+    log: str | None = None
 
 
+_DATA_CURE = (
+    "tf_preempt.data.from_source for what Python reads, and seeded tf.data transformations, such as "
+    "Dataset.shuffle(1000, seed=1)"
+)
 # Part of a warning that a training of tf_preempt logs -> what it means for a difference.
 _WARNINGS = {
     "draws random numbers with ops whose state is in no checkpoint": Cause(
@@ -37,12 +46,12 @@ _WARNINGS = {
         name="data_position",
         text="the place in the data cannot be saved (a Python generator, a stateful random op): a program "
         "that is started again may see other examples",
-        cure="seeded tf.data transformations, such as Dataset.shuffle(1000, seed=1), or a PyDataset",
+        cure=_DATA_CURE,
     ),
     "cannot be saved: its pipeline holds": Cause(
         name="data_position",
         text="the place of a tracked iterator cannot be saved: it begins at its beginning again",
-        cure="seeded tf.data transformations in place of Python generators and stateful random ops",
+        cure=_DATA_CURE,
     ),
     "data is shuffled without a seed": Cause(
         name="unseeded_shuffle",
@@ -74,6 +83,17 @@ _WARNINGS = {
         text="a variable that each replica writes by itself is too large to be kept for each",
         cure="give the variable an aggregation, so that replicas write it together",
     ),
+}
+# For the parts above, where a warning of that kind names what it is about.
+_NAMED = {
+    "draws random numbers with ops whose state is in no checkpoint": r"%s \((?P<named>.*)\): a resumed",
+    "data cannot be saved: the pipeline holds": r"%s (?P<named>.*?)\. A resumed run",
+    "cannot be saved: its pipeline holds": r"%s (?P<named>.*?)\. A resumed run",
+    "data is shuffled without a seed": r"The (?P<named>\w+ data)(?= is)",
+    "state of random generators that the program lacks": r"%s \((?P<named>.*)\): where",
+    "keeps state that is not saved": r"The callback (?P<named>\S+) %s(?P<more> \(.*?\)): after",
+    "is not saved; after a resume it begins afresh": r"of the callback (?P<named>\S+) %s(?P<more>: .*)",
+    "differed between replicas when the checkpoint was written": r"Variable '(?P<named>[^'\n]*)' %s",
 }
 _DETERMINISM_WARNING = "Op determinism is off"
 _DETERMINISM = Cause(
@@ -112,17 +132,20 @@ _PYTHON_STATE = Cause(
 )
 
 
-def likely_causes(comparison: Comparison, output: str, *, repeatable: bool | None) -> tuple[Cause, ...]:
+def likely_causes(
+    comparison: Comparison, logs: Mapping[str, str], *, repeatable: bool | None
+) -> tuple[Cause, ...]:
     """Likely causes of a difference, the likeliest first.
 
     Args:
         comparison: of two trainings that differ.
-        output: what the disturbed one (or the second undisturbed one) printed, its warnings included.
+        logs: what the disturbed one (or the second undisturbed one) printed, its warnings included: the text
+            of each file, by its path.
         repeatable: True: two undisturbed trainings were the same.  False: `comparison` is of two undisturbed
             trainings.  None: it is not known.
     """
-    warned = [cause for words, cause in _WARNINGS.items() if words in output]
-    determinism = [_DETERMINISM] if _DETERMINISM_WARNING in output else []
+    warned = [told for words, cause in _WARNINGS.items() for told in _told(cause, words, logs)]
+    determinism = list(_told(_DETERMINISM, _DETERMINISM_WARNING, logs))
     if repeatable is False:
         causes = [_UNSEEDED, *determinism] if _is_large(comparison) else [*determinism, _UNSEEDED]
         shuffles = [cause for cause in warned if cause.name == "unseeded_shuffle"]
@@ -131,6 +154,26 @@ def likely_causes(comparison: Comparison, output: str, *, repeatable: bool | Non
     if repeatable is None and not warned and comparison.last_alike is None:
         causes += [*determinism, _UNSEEDED]
     return _unique([*(causes or [_PYTHON_STATE]), *determinism])
+
+
+def _told(cause: Cause, words: str, logs: Mapping[str, str]) -> Iterator[Cause]:
+    """The cause with what the logs name, if a warning with these words is in one of them."""
+    log = next((path for path, text in logs.items() if words in text), None)
+    if log is None:
+        return
+    found = tuple(dict.fromkeys(name for text in logs.values() for name in _named(words, text)))
+    text = f"{cause.text}; here: {', '.join(found)}" if found else cause.text
+    yield dataclasses.replace(cause, text=text, found=found, log=log)
+
+
+def _named(words: str, text: str) -> Iterator[str]:
+    """What the warnings with these words are about, in their own words."""
+    pattern = _NAMED.get(words)
+    if pattern is None:
+        return
+    for line in (line for line in text.splitlines() if words in line):
+        if match := re.search(pattern.replace("%s", re.escape(words)), line):
+            yield match["named"] + (match.groupdict().get("more") or "")
 
 
 def _from_what_differs(comparison: Comparison) -> list[Cause]:
@@ -150,4 +193,10 @@ def _is_large(comparison: Comparison) -> bool:
 
 
 def _unique(causes: Sequence[Cause]) -> tuple[Cause, ...]:
-    return tuple({cause.name: cause for cause in causes}.values())
+    """Each name once: the first, which a warning tells of; but all that name different things."""
+    kept: list[Cause] = []
+    for cause in causes:
+        alike = [one for one in kept if one.name == cause.name]
+        if not alike or (cause.found and all(one.found != cause.found for one in alike)):
+            kept.append(cause)
+    return tuple(kept)

@@ -75,7 +75,7 @@ def _perform(
                 commits=undisturbed.commits,
                 repeatable=False,
                 comparison=comparison,
-                causes=likely_causes(comparison, repeated.output, repeatable=False),
+                causes=likely_causes(comparison, repeated.logs, repeatable=False),
                 directory=directory,
             )
     story.tell(f"training with {options.kills} interruption(s), seed {options.seed}", "head")
@@ -106,5 +106,5 @@ def _judge(
     comparison = compare(undisturbed, disturbed, "comparison")
     if comparison.identical:
         return dataclasses.replace(outcome, verdict=Verdict.IDENTICAL, comparison=comparison)
-    causes = likely_causes(comparison, disturbed.output, repeatable=repeatable)
+    causes = likely_causes(comparison, disturbed.logs, repeatable=repeatable)
     return dataclasses.replace(outcome, verdict=Verdict.DIFFERENT, comparison=comparison, causes=causes)

@@ -48,7 +48,7 @@ class Outcome:
         repeatable: whether two undisturbed trainings were the same; None: that was not tried.
         comparison: of the trainings that the verdict is about; None: nothing was compared.
         causes: likely ones.
-        directory: where checkpoints and logs are.
+        directory: where checkpoints and logs are; None: they were removed.
     """
 
     options: DrillOptions
@@ -60,7 +60,7 @@ class Outcome:
     repeatable: bool | None = None
     comparison: Comparison | None = None
     causes: Sequence[Cause] = ()
-    directory: str = ""
+    directory: str | None = None
 
     def lines(self) -> list[str]:
         """The report for people."""
@@ -178,7 +178,7 @@ class Outcome:
         return [f"  the variables were alike at step {alike} and differ at step {unlike}"]
 
     def _likely(self) -> list[str]:
-        return [f"  likely: {cause.text}\n    HINT: {cause.cure}" for cause in self.causes]
+        return [_describe_cause(cause) for cause in self.causes]
 
     def _missed(self) -> list[str]:
         if not self.unsent:
@@ -198,6 +198,11 @@ class Outcome:
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _describe_cause(cause: Cause) -> str:
+    log = f"\n    the whole warning is in {cause.log}" if cause.log else ""
+    return f"  likely: {cause.text}{log}\n    HINT: {cause.cure}"
 
 
 def _rank(group: str) -> int:

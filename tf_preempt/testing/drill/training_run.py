@@ -47,7 +47,7 @@ class TrainingRun:
         name: what it is called.
         checkpoints: its checkpoint directory.
         kept: where checkpoints are that the program has deleted.
-        output: what the program printed, over all its lives.
+        logs: what the program printed, over all its lives, by the file that has it.
         last: the last checkpoint of each training in the program, by its ordinal.
         commits: how many checkpoints it has committed.
         sent: the signals.
@@ -57,7 +57,7 @@ class TrainingRun:
     name: str
     checkpoints: str
     kept: str
-    output: str
+    logs: Mapping[str, str]
     last: Mapping[int, Manifest]
     commits: int = 0
     sent: Sequence[Sent] = ()
@@ -151,7 +151,7 @@ class Trainer:
             name=name,
             checkpoints=checkpoints,
             kept=os.path.join(folder, "kept"),
-            output=_read(program.output_path) + _read(program.errors_path),
+            logs={path: _read(path) for path in (program.output_path, program.errors_path)},
             last=self._last_checkpoints(name, checkpoints),
             commits=watch.commits,
             sent=watch.sent,
