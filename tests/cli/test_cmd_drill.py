@@ -1,3 +1,4 @@
+import argparse
 import json
 import os
 import pathlib
@@ -8,6 +9,11 @@ import xml.etree.ElementTree as ElementTree
 
 import psutil
 import pytest
+
+import tf_preempt.testing.drill.drill as drill_module
+from tf_preempt.cli import cmd_drill
+from tf_preempt.testing.drill.options import DrillOptions
+from tf_preempt.testing.drill.outcome import Outcome, Verdict
 
 DRILLED = pathlib.Path(__file__).parent / "drill" / "scripts" / "drilled.py"
 SAVE_EVERY = 5  # steps, in that program
@@ -40,6 +46,8 @@ def drill(start_cli, tmp_path):
         (["--stall-timeout", "0"], "--stall-timeout 0: expected more than 0 seconds"),
         (["--directory", "gs://bucket/drill"], "gs://bucket/drill is a URL"),
         (["--directory", "/dev/null/below"], "--directory /dev/null/below cannot be written to"),
+        (["--junit", "/dev/null/x.xml"], "--junit /dev/null/x.xml cannot be written"),
+        (["--junit", "/"], "--junit / cannot be written"),
     ],
 )
 def test_wrong_usage_is_named_and_nothing_is_started(cli, options, words):
@@ -105,10 +113,64 @@ def test_program_without_tf_preempt_is_told_what_to_add(drill):
     assert "Traceback" not in result.stderr
 
 
-def test_place_of_the_junit_file_is_named_if_it_cannot_be_written(drill):
-    result = drill("print('trained')\n", "--junit", "/dev/null/x.xml")
-    assert result.rc == 2
-    assert "--junit /dev/null/x.xml cannot be written" in result.stderr
+def outcome(verdict, root):
+    return Outcome(options=DrillOptions(command=["x"]), verdict=verdict, steps=6, commits=2, directory=root)
+
+
+@pytest.fixture
+def drilled(monkeypatch, tmp_path, capsys):
+    """The verb in this process, on a drill that comes out as the test wants: status, output, errors."""
+    monkeypatch.setattr(cmd_drill, "make_work_directory", lambda *_, **__: str(tmp_path / "root"))
+
+    def run(verdict, *options, ends=lambda: None):
+        (tmp_path / "root").mkdir()
+
+        def perform(*_, directory, **__):
+            ends()
+            return outcome(verdict, directory)
+
+        monkeypatch.setattr(drill_module, "perform", perform)
+        parser = argparse.ArgumentParser()
+        cmd_drill.add_arguments(parser)
+        args = parser.parse_args(options)
+        args.command = ["x"]
+        status = cmd_drill.run(args)
+        return status, *capsys.readouterr()
+
+    return run
+
+
+@pytest.mark.parametrize(("verdict", "status"), [(Verdict.IDENTICAL, 0), (Verdict.DIFFERENT, 1)])
+def test_verdict_stays_if_the_junit_file_cannot_be_written_at_the_end(verdict, status, drilled, tmp_path):
+    folder = tmp_path / "reports"
+    folder.mkdir()
+    found, output, errors = drilled(verdict, "--junit", str(folder / "x.xml"), ends=folder.rmdir)
+    assert found == status
+    assert verdict.value in output.lower()
+    assert f"--junit {folder}/x.xml cannot be written" in errors
+
+
+def test_junit_file_that_was_there_is_whole_until_the_verdict_comes(drilled, tmp_path):
+    path, seen = tmp_path / "x.xml", []
+    path.write_text("the last one's")
+    drilled(Verdict.IDENTICAL, "--junit", str(path), ends=lambda: seen.append(path.read_text()))
+    assert seen == ["the last one's"]
+    assert ElementTree.parse(path).getroot().tag == "testsuites"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "options", "kept"),
+    [
+        (Verdict.IDENTICAL, [], False),
+        (Verdict.IDENTICAL, ["--directory", "x"], True),
+        (Verdict.DIFFERENT, [], True),
+    ],
+)
+def test_json_names_the_directory_only_where_it_is_kept(verdict, options, kept, drilled, tmp_path):
+    _, output, _ = drilled(verdict, "--json", *options)
+    root = tmp_path / "root"
+    assert json.loads(output)["directory"] == (str(root) if kept else None)
+    assert root.exists() is kept
 
 
 @pytest.mark.parametrize(

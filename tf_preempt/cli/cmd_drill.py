@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
+import os
 import shutil
 import sys
 import time
@@ -125,13 +127,14 @@ def _run(args: argparse.Namespace) -> int:
     from tf_preempt.testing.story import Story
 
     options = _options(args)
+    _check_writable(args.junit)
     story = Story(sys.stderr if args.json else sys.stdout)
     with signals_end_us():
         root = make_work_directory(args.directory, verb="drill")
         keep = args.directory is not None
         try:
             status = _drill(options, args, root=root, story=story)
-            keep = keep or status != 0
+            keep = _is_kept(args, status)
         finally:
             if keep:
                 story.tell(f"checkpoints and logs are in {root}")
@@ -175,12 +178,20 @@ def _drill(options: DrillOptions, args: argparse.Namespace, *, root: str, story:
             print(json.dumps(_failure(options, error, root)), flush=True)
         _write(args.junit, junit.failed_suite(str(error), seconds=time.monotonic() - start))
         return FAILED
+    status = _exit_status(outcome)
+    if not _is_kept(args, status):
+        outcome = dataclasses.replace(outcome, directory=None)
     if args.json:
         print(json.dumps(outcome.to_json()), flush=True)
     else:
         print_report(outcome, sys.stdout)
     _write(args.junit, junit.suite(outcome, seconds=time.monotonic() - start))
-    return _exit_status(outcome)
+    return status
+
+
+def _is_kept(args: argparse.Namespace, status: int) -> bool:
+    """Says whether checkpoints and logs stay."""
+    return args.directory is not None or status != 0
 
 
 def _exit_status(outcome: Outcome) -> int:
@@ -203,7 +214,26 @@ def _failure(options: DrillOptions, error: Exception, root: str) -> dict[str, ob
     }
 
 
+def _check_writable(path: str | None) -> None:
+    """Refuses a place for the JUnit file before anything is trained for it; leaves the place as it was.
+
+    Raises:
+        DirectoryNotWritableError: no file can be written there.
+    """
+    if path is None:
+        return
+    was_there = os.path.lexists(path)
+    try:
+        with open(path, "ab"):
+            pass
+        if not was_there:
+            os.remove(path)
+    except OSError as error:
+        raise _junit_not_writable(path, error) from error
+
+
 def _write(path: str | None, element: ElementTree.Element) -> None:
+    """Writes the JUnit file; if that has become impossible, says so, and the verdict stays what it is."""
     from tf_preempt.cli.drill import junit
 
     if path is None:
@@ -211,6 +241,10 @@ def _write(path: str | None, element: ElementTree.Element) -> None:
     try:
         junit.write(element, path)
     except OSError as error:
-        raise DirectoryNotWritableError(
-            f"--junit {path} cannot be written: {error}", hint="name a file in a directory that exists."
-        ) from error
+        print(f"tf-preempt: {_junit_not_writable(path, error)}", file=sys.stderr, flush=True)
+
+
+def _junit_not_writable(path: str, error: OSError) -> DirectoryNotWritableError:
+    return DirectoryNotWritableError(
+        f"--junit {path} cannot be written: {error}", hint="name a file in a directory that exists."
+    )
