@@ -103,6 +103,14 @@ def test_what_is_kept_and_what_a_resume_makes_of_it(name: str) -> None:
     assert hint in outside.hint
 
 
+def test_generator_has_one_cure() -> None:
+    make = PIPELINES["generator"][0]
+    assert describe_outside(iter(make())).hint == (
+        "use tf_preempt.data.from_source in place of from_generator, and tf.data transformations in place of "
+        "Python functions"
+    )
+
+
 def test_seed_of_the_program_is_a_seed() -> None:
     tf.random.set_seed(1)
     assert describe_outside(iter(RANGE(4).shuffle(4).map(unseeded))).result == EXACT

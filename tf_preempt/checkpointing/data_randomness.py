@@ -23,8 +23,8 @@ _HINTS = {
     "random": "draw with %s and a seed that comes with the element, from a Dataset.random(seed=1) zipped to "
     "the data; in place of fit(x, y, shuffle=True) write "
     "fit(tf_preempt.data.from_arrays(x, y, batch_size=32, seed=1))",
-    "python": "use tf_preempt.data.from_source or tf.data transformations in place of from_generator and "
-    "Python functions",
+    "python": "use tf_preempt.data.from_source in place of from_generator, and tf.data transformations in "
+    "place of Python functions",
     "other": "use tf.data transformations without state of their own",
 }
 
@@ -114,6 +114,8 @@ def _result(places: list[_tf_internals.OpPlace], shuffles: bool) -> str:
 
 def _hint(places: list[_tf_internals.OpPlace], shuffles: bool) -> str:
     kinds = sorted({place.kind for place in places}, reverse=True) or ["python"]
+    if "python" in kinds:  # the state of from_generator goes with its Python functions
+        kinds = [kind for kind in kinds if kind != "other"]
     stateless = sorted(
         {place.stateless or "tf.random.stateless_*" for place in places if place.kind == "random"}
     )
