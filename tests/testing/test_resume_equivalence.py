@@ -85,6 +85,27 @@ def test_files_stay_after_success_only_where_the_caller_has_named_the_place(name
     assert (asked["directory"] == str(tmp_path / "mine")) is named
 
 
+def test_directory_that_was_removed_is_not_named(asked, tmp_path):
+    assert assert_resume_equivalent(train).directory is None
+    assert assert_resume_equivalent(train, directory=tmp_path / "mine").directory is not None
+
+
+@pytest.mark.parametrize(
+    ("options", "kills"), [({}, 2), ({"at_steps": [3]}, 1), ({"at_steps": range(3)}, 3), ({"kills": 4}, 4)]
+)
+def test_number_of_signals_follows_from_their_places(options, kills, asked):
+    assert_resume_equivalent(train, **options)
+    assert asked["options"].kills == kills
+
+
+def test_pytest_shows_the_line_of_the_test_and_none_of_ours(asked):
+    asked["verdict"] = Verdict.DIFFERENT
+    with pytest.raises(AssertionError) as caught:
+        assert_resume_equivalent(train)
+    shown = caught.traceback.filter(caught)
+    assert {str(entry.path) for entry in shown} == {__file__}
+
+
 def test_signals_that_were_missed_are_warned_of(asked, caplog):
     asked["unsent"] = 1
     with caplog.at_level(logging.WARNING, logger="tf_preempt"):
@@ -97,7 +118,12 @@ def test_signals_that_were_missed_are_warned_of(asked, caplog):
     [
         (lambda directory: None, {}, "train_fn=<function"),
         (train, {"kills": 0}, "kills=0"),
-        (train, {"signals": "TERM"}, r"signals=\('T', "),
+        (train, {"signals": "TERM"}, r"signals='TERM' of assert_.*\nHINT: signals=\[\"TERM\", "),
+        (train, {"at_steps": "12"}, r"at_steps='12' of assert_.* a list.*\nHINT: at_steps=\[12, 40\]"),
+        (train, {"at_steps": 12}, r"at_steps=12 of assert_.*\nHINT: at_steps=\["),
+        (train, {"at_steps": []}, r"at_steps=\[\] of assert_.* one or more.*\nHINT: at_steps=\["),
+        (train, {"at_steps": ["12"]}, r"at_steps=\('12',\) .*\nHINT: at_steps=\["),
+        (train, {"at_steps": [12], "kills": 2}, r"at_steps=\(12,\) .* 2 steps \(kills\).*\nHINT: "),
     ],
 )
 def test_wrong_argument_is_named_and_leaves_nothing(function, options, words, asked, tmp_path):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
+from tf_preempt.errors import ConfigError
 from tf_preempt.testing.drill.drill import perform
 from tf_preempt.testing.drill.options import DrillOptions
 from tf_preempt.testing.drill.outcome import Outcome, Verdict
@@ -17,6 +20,7 @@ from tf_preempt.testing.train_function import write_function
 
 __all__ = ["assert_resume_equivalent"]
 
+_KILLS = 2
 _CHILD = "tf_preempt.testing.children.call_train_function"
 
 _logger = logging.getLogger("tf_preempt")
@@ -25,7 +29,7 @@ _logger = logging.getLogger("tf_preempt")
 def assert_resume_equivalent(
     train_fn: Callable[[str], object],
     *,
-    kills: int = 2,
+    kills: int | None = None,
     seed: int = 0,
     signals: Sequence[str] = ("TERM", "KILL"),
     at_steps: Sequence[int] | None = None,
@@ -58,7 +62,8 @@ def assert_resume_equivalent(
         train_fn: trains to the end with the checkpoint directory that it is given; a function at the top
             level of a module, or a ``functools.partial`` of one.  Imports of TensorFlow belong into it where
             the test's own process is to stay without.
-        kills: how many signals are sent; the same seed gives the same signals.
+        kills: how many signals are sent; the same seed gives the same signals.  None: one for each of
+            `at_steps`; without these, 2.
         seed: chooses kinds, workers and places of the signals.
         signals: which, of ``"TERM"`` (with notice) and ``"KILL"`` (without; after the first commit only).
         at_steps: after which training steps they are sent, one each, counted over all trainings of
@@ -72,7 +77,7 @@ def assert_resume_equivalent(
         environ: environment variables of the training.
 
     Returns:
-        What was found, with the signals that were sent.
+        What was found, with the signals that were sent; its ``directory`` is None where it was removed.
 
     Raises:
         AssertionError: the trainings did not end alike, or no signal took effect; the message has the report.
@@ -80,6 +85,11 @@ def assert_resume_equivalent(
         LaunchError: `train_fn` failed, does nothing any more, or has made no checkpoint in its directory.
         OSError: the directory cannot be written to.
     """
+    __tracebackhide__ = True  # pytest shows the report, and not these lines
+    chosen = _as_tuple("signals", signals, example='["TERM", "KILL"]')
+    places = None if at_steps is None else _as_tuple("at_steps", at_steps, example="[12, 40]")
+    if kills is None:
+        kills = _KILLS if places is None else len(places)
     root = tempfile.mkdtemp(prefix="tf_preempt-drill-") if directory is None else os.path.abspath(directory)
     os.makedirs(root, exist_ok=True)
     function = os.path.join(root, "train_function.json")
@@ -89,8 +99,8 @@ def assert_resume_equivalent(
             command=[sys.executable, "-m", _CHILD, function],
             kills=kills,
             seed=seed,
-            signals=tuple(signals),
-            at_steps=None if at_steps is None else tuple(at_steps),
+            signals=chosen,
+            at_steps=places,
             workers=workers,
             trust_deterministic=trust_deterministic,
             stall_timeout_s=stall_timeout_s,
@@ -106,4 +116,20 @@ def assert_resume_equivalent(
         raise AssertionError(f"{report}\n  checkpoints and logs are in {outcome.directory}")
     if outcome.unsent:
         _logger.warning("assert_resume_equivalent: %s", report)
-    return outcome
+    return outcome if keep else dataclasses.replace(outcome, directory=None)
+
+
+def _as_tuple(name: str, value: Any, *, example: str) -> tuple[Any, ...]:
+    """The values of an argument that takes several; a text would be taken for its letters.
+
+    Raises:
+        ConfigError: it is one value, or none at all.
+    """
+    __tracebackhide__ = True
+    found = () if isinstance(value, (str, bytes)) or not isinstance(value, Iterable) else tuple(value)
+    if not found:
+        raise ConfigError(
+            f"{name}={value!r} of assert_resume_equivalent: expected a list of one or more.",
+            hint=f"{name}={example}",
+        )
+    return found

@@ -19,7 +19,7 @@ from tf_preempt.testing.drill.options import DrillOptions
         ({"restart_codes": frozenset({256})}, "restart_codes=.*256"),
         ({"stall_timeout_s": 0.0}, "stall_timeout_s=0.0 "),
         ({"stall_timeout_s": math.nan}, "stall_timeout_s=nan "),
-        ({"kills": 2, "at_steps": (1,)}, r"at_steps=\(1,\) .* 2 steps \(kills\)"),
+        ({"kills": 2, "at_steps": (1,)}, r"(?s)at_steps=\(1,\) .* 2 steps \(kills\).*HINT"),
         ({"kills": 1, "at_steps": (-1,)}, r"at_steps=\(-1,\) "),
     ],
 )

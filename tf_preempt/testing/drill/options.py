@@ -58,15 +58,20 @@ class DrillOptions:
         _check("restart_codes", self.restart_codes, codes_fine, "exit statuses from 1 to 255")
         patient = 0 < self.stall_timeout_s < math.inf
         _check("stall_timeout_s", self.stall_timeout_s, patient, "a number of seconds, more than 0")
-        if self.at_steps is not None:
-            fine = len(self.at_steps) == self.kills and all(_is_count(step, 0) for step in self.at_steps)
-            _check("at_steps", self.at_steps, fine, f"{self.kills} steps (kills), each 0 or more")
+        self._check_at_steps()
+
+    def _check_at_steps(self) -> None:
+        if self.at_steps is None:
+            return
+        fine = len(self.at_steps) == self.kills and all(_is_count(step, 0) for step in self.at_steps)
+        hint = "at_steps=[12, 40] sends two signals, with kills=2 or without kills"
+        _check("at_steps", self.at_steps, fine, f"{self.kills} steps (kills), each 0 or more", hint)
 
 
 def _is_count(value: object, least: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
-def _check(name: str, value: object, fine: bool, expected: str) -> None:
+def _check(name: str, value: object, fine: bool, expected: str, hint: str | None = None) -> None:
     if not fine:
-        raise ConfigError(f"{name}={value!r} (of the drill) must be {expected}.")
+        raise ConfigError(f"{name}={value!r} (of the drill) must be {expected}.", hint=hint)
