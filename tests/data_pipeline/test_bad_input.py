@@ -32,6 +32,29 @@ class Short(Counted):
         return [self.item(index) for index in indices[1:]]
 
 
+class Broken(Counted):
+    """Its item 3 cannot be read."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(4)
+        self._error = error
+
+    def item(self, index: int) -> Any:
+        if index == 3:
+            raise self._error
+        return super().item(index)
+
+
+class BrokenBatch(Broken):
+    def __getitems__(self, indices: list[int]) -> list[Any]:
+        return [self.item(index) for index in indices]
+
+
+class BadLength(Items):
+    def __len__(self) -> int:
+        raise OSError("no index file")
+
+
 class NoLength:
     def __getitem__(self, index: int) -> int:
         return index
@@ -71,19 +94,23 @@ def test_option(make: Callable[..., Any], options: dict[str, Any], words: str) -
     ("source", "words"),
     [
         ([], "no examples"),
-        (iter([1]), "given a list_iterator: expected __len__ and __getitem__"),
+        (iter([1]), "given a value of type list_iterator: expected __len__ and __getitem__"),
+        (3, "given a value of type int: expected __len__ and __getitem__"),
+        (Counted, r"given the class Counted: expected an instance.*HINT: Counted\(\)"),
         (tf.data.Dataset.range(3), "expected __len__ and __getitem__"),
-        (NoLength(), "given a NoLength"),
-        ({"a": 1}, r"source\[0\], of a dict, raised KeyError"),
+        (NoLength(), "given a value of type NoLength"),
+        (BadLength(), "length of the source, of type BadLength.*OSError: no index file"),
+        ({"a": 1}, r"item 0 of the source, of type dict: KeyError"),
         (Items({}), r"item 0 of the source is empty \(\{\}\)"),
         (Items(None), r"part \(all\) of item 0.*NoneType"),
-        (Items((1, object())), r"part \[1\] of item 0"),
+        (Items((1, object())), r"part \[1\] of item 0 of the source, of type object, cannot"),
         (Items((1, tf.ragged.constant([[1], [1, 2]]))), r"part \[1\] of item 0.*RaggedTensor"),
     ],
 )
 def test_source(source: Any, words: str) -> None:
-    with pytest.raises(ConfigError, match=f"(?s){words}.*HINT"):
-        from_source(source)
+    """It is complained about before the seed, without which nothing could be read either."""
+    with pytest.raises(ConfigError, match=f"(?s){words}.*HINT" if "HINT" not in words else f"(?s){words}"):
+        from_source(source, seed=None)
 
 
 @pytest.mark.parametrize(
@@ -106,6 +133,22 @@ def test_item_that_differs_from_the_first_is_named(source: Any, words: str) -> N
 
 
 @pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (Broken(OSError("cannot open file 3.png")), "item 3 of the source: OSError: cannot open file 3.png"),
+        (Broken(StopIteration("3")), "item 3 of the source: StopIteration: 3"),
+        (Broken(MemoryError("3")), "item 3 of the source: MemoryError: 3"),
+        (BrokenBatch(OSError("no 3")), "items 2, 3 of the source: OSError: no 3"),
+    ],
+)
+def test_item_that_cannot_be_read_is_named(source: Any, words: str) -> None:
+    """With what the source raised, and where: TensorFlow passes on the traceback as a text."""
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"(?s)ConfigError: {words}\nHINT") as caught:
+        list(from_source(source, shuffle=False))
+    assert "in item\n    raise self._error" in caught.value.message
+
+
+@pytest.mark.parametrize(
     ("arrays", "options", "words"),
     [
         (([1, 2, 3], [1, 2]), {}, r"different lengths \(part \[0\]: 3, part \[1\]: 2\)"),
@@ -113,14 +156,15 @@ def test_item_that_differs_from_the_first_is_named(source: Any, words: str) -> N
         ((np.zeros(0),), {}, "no examples"),
         (({},), {}, r"no arrays \(\{\}\)"),
         ((3,), {}, "part x of from_arrays is a scalar"),
-        ((object(),), {}, "an? object, cannot be made a tensor"),
-        ((tf.ragged.constant([[1], [1, 2]]),), {}, "part x of from_arrays is a RaggedTensor"),
+        ((object(),), {}, "part x of from_arrays, of type object, cannot be made a tensor"),
+        ((Counted,), {}, "part x of from_arrays is the class Counted: expected an array"),
+        ((tf.ragged.constant([[1], [1, 2]]),), {}, "part x of from_arrays is of type RaggedTensor"),
         ((np.zeros(2),), {"sample_weight": np.zeros(2)}, "sample_weight and no y"),
     ],
 )
 def test_arrays(arrays: tuple[Any, ...], options: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=f"(?s){words}.*HINT"):
-        from_arrays(*arrays, **options)
+        from_arrays(*arrays, **{"seed": None, **options})
 
 
 def test_inside_a_tf_function() -> None:

@@ -98,14 +98,22 @@ def _map_parts(function: Any, content: Any, path: str) -> Any:
 
 def _as_array(value: Any, path: str) -> tf.Tensor:
     hint = "give NumPy arrays or tensors, with one row per example; for anything else see from_source"
+    if isinstance(value, type):
+        raise ConfigError(
+            f"part {path or 'x'} of from_arrays is the class {value.__name__}: expected an array.", hint=hint
+        )
     if isinstance(value, (tf.RaggedTensor, tf.SparseTensor, tf.data.Dataset)) or value is None:
-        raise ConfigError(f"part {path or 'x'} of from_arrays is a {type(value).__name__}.", hint=hint)
+        raise ConfigError(
+            f"part {path or 'x'} of from_arrays is of type {type(value).__name__}: expected an array.",
+            hint=hint,
+        )
     try:
         with tf.device("CPU:0"):
             array = tf.identity(value)  # on the host, where batches are put together
     except (ValueError, TypeError) as error:
         raise ConfigError(
-            f"part {path or 'x'} of from_arrays, a {type(value).__name__}, cannot be made a tensor: {error}",
+            f"part {path or 'x'} of from_arrays, of type {type(value).__name__}, cannot be made a tensor: "
+            f"{error}",
             hint=hint,
         ) from error
     if array.shape.rank == 0:

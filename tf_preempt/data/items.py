@@ -94,8 +94,8 @@ def _first_array(value: Any, path: str) -> np.ndarray:
         array = tf.convert_to_tensor(value).numpy()
     except (ValueError, TypeError, AttributeError) as error:
         raise ConfigError(
-            f"part {path or '(all)'} of item 0 of the source, a {type(value).__name__}, cannot be made a "
-            f"dense tensor: {error}",
+            f"part {path or '(all)'} of item 0 of the source, of type {type(value).__name__}, cannot be made "
+            f"a dense tensor: {error}",
             hint="let __getitem__ return arrays, numbers and texts, in dicts or tuples",
         ) from error
     return np.asarray(array, dtype=object) if isinstance(array, bytes) else np.asarray(array)

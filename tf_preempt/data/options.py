@@ -46,15 +46,11 @@ class BatchOptions:
     drop_remainder: bool
 
     def __post_init__(self) -> None:
+        check_not_empty(self.made_by, self.examples)
         object.__setattr__(self, "batch_size", self._integer("batch_size", self.batch_size, at_least=1))
         for name, hint in _BOOLS.items():
             self._check_bool(name, getattr(self, name), hint)
         self._check_seed()
-        if self.examples < 1:
-            raise ConfigError(
-                f"{self.made_by} was given no examples (length {self.examples}): expected one or more.",
-                hint="see that the files or the split that it reads are there",
-            )
         if self.batches < 1:
             raise ConfigError(
                 f"batch_size={self.batch_size}, drop_remainder=True of {self.made_by} leave nothing of "
@@ -111,6 +107,23 @@ class BatchOptions:
 
     def __str__(self) -> str:
         return describe(self.made_by, self.as_numbers())
+
+
+def check_not_empty(made_by: str, examples: int) -> None:
+    """Refuses to make a data set of nothing.
+
+    Args:
+        made_by: name of the public function that was called.
+        examples: how many there are.
+
+    Raises:
+        ConfigError: there are none.
+    """
+    if examples < 1:
+        raise ConfigError(
+            f"{made_by} was given no examples (length {examples}): expected one or more.",
+            hint="see that the files or the split that it reads are there",
+        )
 
 
 def describe(made_by: str, numbers: list[int]) -> str:

@@ -10,10 +10,12 @@ import tensorflow as tf
 
 from tf_preempt.data.batches import batches, check_outside_of_functions
 from tf_preempt.data.items import ItemFormat
-from tf_preempt.data.options import BatchOptions
+from tf_preempt.data.options import BatchOptions, check_not_empty
 from tf_preempt.errors import ConfigError
 
 _NAME = "from_source"
+# That a message lists.
+_MOST_INDICES = 8
 
 
 def from_source(
@@ -54,21 +56,23 @@ def from_source(
         `batch_size` put first (of unknown length where the last batch is smaller).
 
     Raises:
-        ConfigError: the source cannot be read by index or is empty; its first item holds what is no tensor;
-            called inside a ``tf.function``; see also `BatchOptions`.  While the data set is read, an item
-            that differs from the first one ends in TensorFlow's ``InvalidArgumentError`` with the text of a
-            `ConfigError` that names its index.
+        ConfigError: the source cannot be read by index or is empty; its first item cannot be read, or holds
+            what is no tensor; called inside a ``tf.function``; see also `BatchOptions`.  While the data set
+            is read, an item that differs from the first one, or whose reading raises, ends in TensorFlow's
+            ``InvalidArgumentError`` with the text of a `ConfigError` that names its index.
     """
     check_outside_of_functions(_NAME)
+    # Before the options: without a source, no seed is of any use.
+    examples = _length(source)
+    found = ItemFormat(_first_item(source))
     options = BatchOptions(
         made_by=_NAME,
-        examples=_length(source),
+        examples=examples,
         batch_size=batch_size,
         shuffle=shuffle,
         seed=seed,
         drop_remainder=drop_remainder,
     )
-    found = ItemFormat(_first_item(source))
     read = _reader(source)
 
     def fetch(indices: np.ndarray) -> list[np.ndarray]:
@@ -86,20 +90,28 @@ def from_source(
 
 
 def _length(source: Any) -> int:
+    if isinstance(source, type):
+        raise ConfigError(
+            f"from_source was given the class {source.__name__}: expected an instance of it.",
+            hint=f"{source.__name__}(), with the arguments that it takes",
+        )
     if not hasattr(source, "__getitem__") or not hasattr(source, "__len__"):
         raise ConfigError(
-            f"from_source was given a {type(source).__name__}: expected __len__ and __getitem__, as a list "
-            "or tfds.data_source has them.",
+            f"from_source was given a value of type {type(source).__name__}: expected __len__ and "
+            "__getitem__, as a list or tfds.data_source has them.",
             hint="a generator or a tf.data.Dataset cannot be read by index: write its examples to files that "
             "can, or shuffle it with a seed of its own",
         )
     try:
-        return len(source)
-    except TypeError as error:
+        length = len(source)
+    except Exception as error:
         raise ConfigError(
-            f"the length of the source, a {type(source).__name__}, cannot be asked for: {error}",
+            f"the length of the source, of type {type(source).__name__}, cannot be asked for: "
+            f"{_raised(error)}",
             hint="__len__ has to return the number of items",
         ) from error
+    check_not_empty(_NAME, length)
+    return length
 
 
 def _first_item(source: Any) -> Any:
@@ -107,8 +119,8 @@ def _first_item(source: Any) -> Any:
         return source[0]
     except Exception as error:
         raise ConfigError(
-            f"source[0], of a {type(source).__name__}, raised {type(error).__name__}: {error}; expected one "
-            "item per index, from 0.",
+            f"item 0 of the source, of type {type(source).__name__}: {_raised(error)}; expected one item per "
+            "index, from 0.",
             hint="for a table or a dict, write a class whose __getitem__ takes the number of a row",
         ) from error
 
@@ -116,16 +128,46 @@ def _first_item(source: Any) -> Any:
 def _reader(source: Any) -> Callable[[list[int]], Sequence[Any]]:
     read_many = getattr(source, "__getitems__", None)
     if read_many is None:
-        return lambda indices: [source[index] for index in indices]
+        return lambda indices: [_item(source, index) for index in indices]
 
     def read(indices: list[int]) -> Sequence[Any]:
-        items = read_many(indices)
+        try:
+            items = read_many(indices)
+        except Exception as error:
+            raise ConfigError(
+                f"items {_some(indices)} of the source: {_raised(error)}",
+                hint=f"try source.__getitems__([{indices[0]}]) by itself",
+            ) from error
         if not isinstance(items, Sequence) or len(items) != len(indices):
             raise ConfigError(
-                f"__getitems__ of the source was asked for {len(indices)} items ({indices[0]}, ...) and gave "
+                f"__getitems__ of the source was asked for {len(indices)} items ({_some(indices)}) and gave "
                 f"{items!r:.80}: expected a list of as many items.",
                 hint="return one item per index, or leave __getitems__ out",
             )
         return items
 
     return read
+
+
+def _item(source: Any, index: int) -> Any:
+    """One item.
+
+    Raises:
+        ConfigError: it cannot be read.  Whatever the source raises: TensorFlow would take a StopIteration for
+            the end of the data.
+    """
+    try:
+        return source[index]
+    except Exception as error:
+        raise ConfigError(
+            f"item {index} of the source: {_raised(error)}",
+            hint=f"try source[{index}] by itself; each index below len(source) has to give an item",
+        ) from error
+
+
+def _raised(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _some(indices: Sequence[int]) -> str:
+    return ", ".join(map(str, indices[:_MOST_INDICES])) + (", ..." if len(indices) > _MOST_INDICES else "")
