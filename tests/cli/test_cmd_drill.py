@@ -236,7 +236,12 @@ def test_step_that_draws_with_a_stateful_op_is_found(drill):
     assert result.rc == 1, result.stderr
     found = json.loads(result.stdout)
     assert found["verdict"] == "different"
-    assert [cause["name"] for cause in found["likely_causes"]] == ["stateful_random_op"]
+    (cause,) = found["likely_causes"]
+    assert cause["name"] == "stateful_random_op"
+    (place,) = cause["found"]
+    assert re.match(r"RandomStandardNormal .*drilled\.py:\d+$", place)
+    assert place in cause["text"]
+    assert place in pathlib.Path(cause["log"]).read_text()
     (sent,) = found["sent"]
     assert (sent["signal"], sent["struck"], found["kills_made"], found["kills_missed"]) == (
         "SIGTERM",

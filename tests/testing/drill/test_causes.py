@@ -35,10 +35,15 @@ def texts_of_the_package():
 
 
 def logged(words):
-    """The warning of the package that has these words, with N0, N1, ... where it names something."""
-    (text,) = {text for text in texts_of_the_package() if words in text}
-    numbers = itertools.count()
-    return re.sub("%[sr]", lambda at: f"'N{next(numbers)}'" if at[0] == "%r" else f"N{next(numbers)}", text)
+    """The warnings of the package that have these words, with N0, N1, ... where they name something."""
+
+    def filled(text):
+        numbers = itertools.count()
+        return re.sub(
+            "%[sr]", lambda at: f"'N{next(numbers)}'" if at[0] == "%r" else f"N{next(numbers)}", text
+        )
+
+    return [filled(text) for text in texts_of_the_package() if words in text]
 
 
 @pytest.mark.parametrize("words", [*causes._WARNINGS, causes._DETERMINISM_WARNING])
@@ -90,11 +95,12 @@ def test_warning_of_the_training_comes_first(warning, cause, repeatable):
     ],
 )
 def test_what_a_warning_names_is_told_with_the_log_that_has_it(words, found):
-    labelled = "".join(f"[worker 1] {line}\n" for line in logged(words).splitlines())
-    logs = {"a.log": "step 1\n", "b.log": f"step 2\n{labelled}{labelled}step 3\n"}
-    (cause,) = likely_causes(comparison(), logs, repeatable=True)
-    assert (cause.found, cause.log) == ((found,), "b.log")
-    assert cause.text.endswith(f"; here: {found}")
+    for warning in logged(words):
+        labelled = "".join(f"[worker 1] {line}\n" for line in warning.splitlines())
+        logs = {"a.log": "step 1\n", "b.log": f"step 2\n{labelled}{labelled}step 3\n"}
+        (cause,) = likely_causes(comparison(), logs, repeatable=True)
+        assert (cause.found, cause.log) == ((found,), "b.log")
+        assert cause.text.endswith(f"; here: {found}")
 
 
 def test_every_warning_that_names_something_is_asked_for_it():

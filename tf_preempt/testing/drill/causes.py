@@ -38,8 +38,8 @@ _DATA_CURE = (
 _WARNINGS = {
     "draws random numbers with ops whose state is in no checkpoint": Cause(
         name="stateful_random_op",
-        text="the training step draws random numbers with a stateful op, such as tf.random.normal: a program "
-        "that is started again draws others",
+        text="a step draws random numbers with a stateful op, such as tf.random.normal: a program that is "
+        "started again draws others",
         cure="keras.random with a keras.random.SeedGenerator that a layer holds, or tf.random.stateless_*",
     ),
     "data cannot be saved: the pipeline holds": Cause(
@@ -86,7 +86,7 @@ _WARNINGS = {
 }
 # For the parts above, where a warning of that kind names what it is about.
 _NAMED = {
-    "draws random numbers with ops whose state is in no checkpoint": r"%s \((?P<named>.*)\): a resumed",
+    "draws random numbers with ops whose state is in no checkpoint": r"%s \((?P<named>.*)\): a",
     "data cannot be saved: the pipeline holds": r"%s (?P<named>.*?)\. A resumed run",
     "cannot be saved: its pipeline holds": r"%s (?P<named>.*?)\. A resumed run",
     "data is shuffled without a seed": r"The (?P<named>\w+ data)(?= is)",
