@@ -21,7 +21,7 @@ WORDS = "draws random numbers with ops whose state is in no checkpoint"
 
 @pytest.fixture(autouse=True)
 def _nothing_said_yet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(step_randomness, "_warned", False)
+    monkeypatch.setattr(step_randomness, "_warned", set())
 
 
 @tf.function
@@ -93,3 +93,47 @@ def test_a_custom_loop_is_looked_at(tmp_path: pathlib.Path, caplog: pytest.LogCa
     finally:
         handler.close()
     assert sum(WORDS in message for message in caplog.messages) == 1
+
+
+@tf.function
+def drawing_step(x: tf.Tensor) -> tf.Tensor:
+    return x + tf.random.normal(tf.shape(x))
+
+
+@tf.function
+def plain_step(x: tf.Tensor) -> tf.Tensor:
+    return x * 2
+
+
+@pytest.mark.parametrize(
+    "steps", [[lambda x: drawing_step(x)], [plain_step, drawing_step]], ids=["in a lambda", "second function"]
+)
+def test_every_function_of_a_loop_is_looked_at(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture, steps: list[Callable[[Any], Any]]
+) -> None:
+    handler = PreemptionCheckpointHandler(None, tf.train.Checkpoint(), tmp_path, save_every=None)
+    with caplog.at_level(logging.WARNING, "tf_preempt"), handler.watch_preemption_scope():
+        for _ in handler.steps(3):
+            for step in steps:
+                handler.run(step, tf.constant([1.0]))
+    assert len([message for message in caplog.messages if WORDS in message]) == 1
+
+
+class NoiseInValidation(keras.layers.Layer):
+    def call(self, x: Any, training: bool = False) -> Any:
+        return x if training else x + tf.random.normal(tf.shape(x))
+
+
+def test_random_ops_of_the_validation_are_named(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def build() -> keras.Model:
+        model = keras.Sequential([keras.layers.Input((3,)), NoiseInValidation(), keras.layers.Dense(1)])
+        model.compile("adam", "mse")
+        return model
+
+    with caplog.at_level(logging.WARNING, "tf_preempt"):
+        lives.Program(build=build, epochs=2).run(tmp_path)
+    (warned,) = [message for message in caplog.messages if WORDS in message]
+    assert warned.startswith("The validation draws")
+    assert "RandomStandardNormal" in warned

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tf_preempt.callbacks import _keras_internals as keras_internals
 from tf_preempt.callbacks import model_state
+from tf_preempt.callbacks.begin_hooks import may_change_variables
 from tf_preempt.callbacks.callback_states import CallbackStates
 from tf_preempt.callbacks.legacy_keras import check_not_legacy
 from tf_preempt.callbacks.on_chief import warn_of_shared_files
@@ -150,7 +151,15 @@ class PreemptionCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # K
         )
         session = TrainingSession(checkpoint, committer, cluster, options)
         states = CallbackStates(found.callbacks, ignore=self)
-        self._fit = ProtectedFit(model, session, found.epoch_iterator, states, epochs=self.params["epochs"])
+        others = [callback for callback in found.callbacks if callback is not self]
+        self._fit = ProtectedFit(
+            model,
+            session,
+            found.epoch_iterator,
+            states,
+            epochs=self.params["epochs"],
+            reads_again=may_change_variables(others),
+        )
         running.append(self._fit)
         _running.append(self._fit)
         try:

@@ -44,6 +44,7 @@ class ProtectedFit:
         epoch_iterator: Keras's, over the training data.
         states: of the other callbacks.
         epochs: the number of epochs that `fit` was asked for.
+        reads_again: other callbacks may change any variable in beginning training or an epoch.
     """
 
     def __init__(
@@ -54,8 +55,10 @@ class ProtectedFit:
         states: CallbackStates,
         *,
         epochs: int,
+        reads_again: bool = False,
     ) -> None:
         self._model = model
+        self._reads_again = reads_again
         self._session = session
         self._states = states
         self._generators = model_state.generators(model)
@@ -71,7 +74,7 @@ class ProtectedFit:
         self._changed = False  # something was executed since this process restored
         self._was_restored = False
         self._ended = False
-        self._looked_at_step = False
+        self._looked_at: set[str] = set()
         # Logs of the phase's last step, and of the epoch's training while its validation runs.
         self._logs: Any = {}
         self._epoch_logs: dict[str, Any] = {}
@@ -80,6 +83,7 @@ class ProtectedFit:
         self._resume: ResumePoint | None = None
         self._resume_validation: ResumePoint | None = None
         self._restored_part = WorkerPart()
+        self._restored_prefix = ""
         self._scalars: list[tuple[Any, Any]] = []
         # Hooks.
         self._train = Epochs(epoch_iterator, self._steps_of_training)
@@ -87,7 +91,6 @@ class ProtectedFit:
         self._validation: Epochs | None = None
         self._validation_data: DataStream | None = None
         self._functions: dict[str, Any] = {}
-        self._looked_at: set[str] = set()
         self._data_variables = DataVariables()
         self._get_result: Callable[[Any], Any] = lambda logs: logs
 
@@ -123,6 +126,7 @@ class ProtectedFit:
             model_state.check_metric_parts(self._model, restored.part.tensors)
         replica_parts.check(self._replica_parts(), restored.part.tensors)
         self._resume, self._restored_part = resume, restored.part
+        self._restored_prefix = restored.manifest.prefix
         self._data_variables.expect(restored.part.tensors)
         self._train_steps = restored.manifest.step
         self._scalars = model_state.scalar_values(self._model)
@@ -251,6 +255,9 @@ class ProtectedFit:
 
     def _restore_before_first_step(self, resume: ResumePoint, *, go_on: bool = True) -> None:
         """Undoes what callbacks did in beginning training and the resumed epoch: both had begun before."""
+        if self._reads_again:
+            with self._model.distribute_strategy.scope():
+                self._session.read_again(self._restored_prefix)
         for variable, value in self._scalars:
             variable.assign(value)
         part = self._restored_part
@@ -427,9 +434,10 @@ class ProtectedFit:
             with self._session.guard():
                 self._changed = True
                 self._logs = function(iterator)
-            if data is self._train_data and not self._looked_at_step:
-                self._looked_at_step = True
-                warn_of_random_ops(keras_internals.functions_of_step(function))
+            if name not in self._looked_at:
+                self._looked_at.add(name)
+                functions = keras_internals.functions_of_step(function)
+                warn_of_random_ops(functions, in_validation=data is not self._train_data)
             if data is not None:
                 data.step_taken()
             if data is self._train_data:

@@ -30,7 +30,7 @@ from tf_preempt.checkpointing.random_state import set_random_state, take_random_
 from tf_preempt.checkpointing.replay import ReplayedIterator, warn_of_replay
 from tf_preempt.checkpointing.saving import Snapshot
 from tf_preempt.checkpointing.session import SessionOptions, TrainingSession
-from tf_preempt.checkpointing.step_randomness import warn_of_random_ops
+from tf_preempt.checkpointing.step_randomness import functions_in, warn_of_random_ops
 from tf_preempt.checkpointing.worker_part import WorkerPart
 from tf_preempt.errors import CheckpointMismatchError, ConfigError
 from tf_preempt.strategies import _tf_internals
@@ -41,6 +41,7 @@ _log = logging.getLogger("tf_preempt")
 _T = TypeVar("_T")
 _SYNC_ON_READ = "sync_on_read/"
 _REPLAYED = "replayed"
+_MOST_FUNCTIONS = 20  # that a program's steps are made of
 
 
 class PreemptionCheckpointHandler:
@@ -125,7 +126,7 @@ class PreemptionCheckpointHandler:
         self._steps = 0
         self._counts_turns = False
         self._said_ignored = False
-        self._looked_at_step = False
+        self._looked_at: list[Any] = []
         self._finished = False
         self._tracked: dict[str, Any] = {}
         self._new_positions = NewPositions()
@@ -223,12 +224,17 @@ class PreemptionCheckpointHandler:
         """
         with self._session.guard():
             result = distributed_train_function(*args, **kwargs)
-        if not self._looked_at_step:
-            self._looked_at_step = True
-            warn_of_random_ops([distributed_train_function])
+        self._look_at_step(distributed_train_function)
         if not self._counts_turns:
             self._count_step()
         return result
+
+    def _look_at_step(self, function: Callable[..., Any]) -> None:
+        """Looks for random ops, once at each function; a lambda may be another object in each step."""
+        key = getattr(function, "__code__", function)
+        if key not in self._looked_at and len(self._looked_at) < _MOST_FUNCTIONS:
+            self._looked_at.append(key)
+            warn_of_random_ops(functions_in(function))
 
     def save_checkpoint_if_preempted(self, *args: Any, **kwargs: Any) -> None:
         """Counts a step and saves if it is time; for loops that call neither `run` nor `steps`.

@@ -270,6 +270,17 @@ class TrainingSession:
         )
         self._say(f"Restored step {manifest.step} from {self._committer.directory}/{manifest.prefix}.")
 
+    def read_again(self, prefix: str) -> None:
+        """Gives the variables once more the values of the checkpoint that was restored.
+
+        Args:
+            prefix: its name.
+
+        Raises:
+            TfPreemptError: it cannot be read any more.
+        """
+        self._committer.restore_variables(self._checkpoint, prefix)
+
     def _say(self, message: str) -> None:
         """Tells the user good news, on one worker of all."""
         if self._cluster.is_chief and self._options.verbose:
