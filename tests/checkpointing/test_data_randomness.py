@@ -17,9 +17,14 @@ import tensorflow as tf
 from tests.callbacks import lives
 from tests.callbacks.lives import Program, assert_identical
 from tf_preempt.callbacks import PreemptionCheckpoint
-from tf_preempt.checkpointing.data_randomness import describe_outside, warn_of_unseeded_order
+from tf_preempt.checkpointing.data_randomness import (
+    describe_outside,
+    warn_of_lost_cache,
+    warn_of_unseeded_order,
+)
 from tf_preempt.checkpointing.handler import PreemptionCheckpointHandler
 from tf_preempt.checkpointing.random_state import set_random_state, take_random_state
+from tf_preempt.data import from_arrays
 
 WORDS = "cannot be saved: the pipeline holds"
 EXACT = "exact, for random ops with a seed draw the same numbers again"
@@ -237,3 +242,83 @@ def test_a_custom_loop_is_told(
         handler.close()
     (message,) = caplog.messages
     assert words in message
+
+
+LOST_CACHE = "data has a cache in memory between a shuffle and what gives other elements in each epoch"
+
+
+def noise() -> Callable[[Any, Any], Any]:
+    generator = tf.random.Generator.from_seed(1)
+    return lambda x, y: (x + generator.normal(tf.shape(x)), y)
+
+
+def with_generator() -> tf.data.Dataset:
+    return lives.pipeline().map(noise())
+
+
+def with_random_layer() -> tf.data.Dataset:
+    layer = keras.layers.GaussianNoise(0.5, seed=1)
+    return lives.pipeline().map(lambda x, y: (layer(x, training=True), y))
+
+
+def with_constant_layer() -> tf.data.Dataset:
+    layer = keras.layers.Normalization(mean=0.5, variance=2.0)
+    table = tf.Variable([2.0])
+    return lives.pipeline().map(lambda x, y: (layer(x) * table, y))
+
+
+def ordered_by_number() -> tf.data.Dataset:
+    x, y = lives.arrays()
+    return from_arrays(x, y, batch_size=lives.BATCH, seed=1)
+
+
+def shuffled(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    return dataset.shuffle(lives.STEPS, seed=2)
+
+
+CACHES: dict[str, tuple[Callable[[Path], Any], bool]] = {
+    "generator": (lambda _: shuffled(with_generator().cache()), True),
+    "random layer": (lambda _: shuffled(with_random_layer().cache()), True),
+    "an epoch's number": (lambda _: shuffled(ordered_by_number().cache()), True),
+    "more between and behind": (lambda _: shuffled(with_generator().cache().prefetch(1)).prefetch(1), True),
+    "three times": (lambda _: shuffled(with_generator().cache().repeat(3)), True),
+    "without end": (lambda _: shuffled(with_generator().cache().repeat()), False),
+    "cached in a file": (lambda path: shuffled(with_generator().cache(str(path / "cache"))), False),
+    "cached below what draws": (lambda _: shuffled(lives.pipeline().cache().map(noise())), False),
+    "shuffled below the cache": (lambda _: shuffled(with_generator()).cache(), False),
+    "no shuffle": (lambda _: with_generator().cache(), False),
+    "no cache": (lambda _: shuffled(with_generator()), False),
+    "the same in each epoch": (lambda _: shuffled(lives.pipeline().cache()), False),
+    "variables that are only read": (lambda _: shuffled(with_constant_layer().cache()), False),
+}
+
+
+@pytest.mark.parametrize("name", CACHES)
+def test_a_cache_that_a_resume_fills_with_other_elements_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    make, is_lost = CACHES[name]
+    with caplog.at_level(logging.WARNING, "tf_preempt"):
+        warn_of_lost_cache(iter(make(tmp_path)), "training")
+    assert [LOST_CACHE in message for message in caplog.messages] == [True] * is_lost
+
+
+def test_fit_says_once_that_a_cache_is_lost(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    program = Program(data=lambda: {"x": shuffled(with_generator().cache())})
+    program.run(tmp_path)
+    (said,) = [message for message in caplog.messages if LOST_CACHE in message]
+    assert said.startswith("The training data")
+    assert "HINT: cache before what draws random numbers" in said
+
+
+def test_a_loop_is_told_once_that_a_cache_is_lost(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    checkpoint = tf.train.Checkpoint(variable=tf.Variable(0.0))
+    handler = PreemptionCheckpointHandler(None, checkpoint, tmp_path, save_every=None)
+    data = shuffled(with_generator().cache())
+    try:
+        for _ in range(2):
+            handler.track(iter(data), "train")
+    finally:
+        handler.close()
+    (said,) = [message for message in caplog.messages if LOST_CACHE in message]
+    assert said.startswith("The tracked 'train' data")

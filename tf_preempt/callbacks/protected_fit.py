@@ -20,7 +20,11 @@ from tf_preempt.callbacks.callback_states import CallbackStates
 from tf_preempt.callbacks.data_stream import DataStream
 from tf_preempt.callbacks.resume_point import DataPlace, Phase, ResumePoint
 from tf_preempt.checkpointing import replica_parts
-from tf_preempt.checkpointing.data_randomness import describe_outside, warn_of_unseeded_order
+from tf_preempt.checkpointing.data_randomness import (
+    describe_outside,
+    warn_of_lost_cache,
+    warn_of_unseeded_order,
+)
 from tf_preempt.checkpointing.data_variables import DataVariables
 from tf_preempt.checkpointing.iterator_state import take_position
 from tf_preempt.checkpointing.random_state import set_random_state, take_random_state
@@ -412,6 +416,7 @@ class ProtectedFit:
             )
         else:
             warn_of_unseeded_order(iterator, what)
+            warn_of_lost_cache(iterator, what)
 
     def _warn_if_shuffle_is_shared(self, validation_data: DataStream) -> None:
         if self._train_data.shares_shuffle_with(validation_data):

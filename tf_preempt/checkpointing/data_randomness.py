@@ -7,6 +7,9 @@ slow; one without draws others.
 A shuffle without a seed gets one from each process.  Where the iterator's state is saved, the running epoch
 goes on as it was, and later ones come in another order than they would have; gone through again, it gives
 another order at once: examples come twice, and others never.
+
+A cache in memory is part of the iterator's state, until a shuffle behind it has read all of it.  The resumed
+run then fills it anew: with the same elements, unless what is below draws others in each epoch.
 """
 
 from __future__ import annotations
@@ -77,6 +80,30 @@ def warn_of_unseeded_order(iterator: Any, name: str) -> None:
             "would have.\n"
             "HINT: Dataset.shuffle(..., seed=1), or keras.utils.set_random_seed(1) before the data set is "
             "made.",
+            name,
+        )
+
+
+def warn_of_lost_cache(iterator: Any, name: str) -> None:
+    """Warns if a resume fills a cache with other elements than the undisturbed run has in it.
+
+    Args:
+        iterator: one whose position is saved.
+        name: of the data, for people.
+
+    Raises:
+        UnsupportedStrategyError, InternalsChangedError: as for `describe_outside`.
+    """
+    caches = (
+        cache for dataset in _datasets(iterator) for cache in _tf_internals.caches_behind_shuffles(dataset)
+    )
+    if any(_tf_internals.epoch_counters(cache) or _tf_internals.changes_variables(cache) for cache in caches):
+        _log.warning(
+            "The %s data has a cache in memory between a shuffle and what gives other elements in each epoch "
+            "(random numbers, or an order of tf_preempt.data). Once the shuffle has read the cache, no "
+            "checkpoint holds it: a resumed run fills it anew in its next epoch, with other elements.\n"
+            "HINT: cache before what draws random numbers; or Dataset.cache(file), with a file for each "
+            "worker that outlives its process; or let tf_preempt.data order the examples, without a shuffle.",
             name,
         )
 

@@ -20,7 +20,11 @@ from tf_preempt.checkpointing.arguments import (
 from tf_preempt.checkpointing.cadence import Cadence, SaveEvery
 from tf_preempt.checkpointing.cluster import check_not_alone_of_several, cluster_of_resolver
 from tf_preempt.checkpointing.committer import Committer
-from tf_preempt.checkpointing.data_randomness import describe_outside, warn_of_unseeded_order
+from tf_preempt.checkpointing.data_randomness import (
+    describe_outside,
+    warn_of_lost_cache,
+    warn_of_unseeded_order,
+)
 from tf_preempt.checkpointing.data_variables import DataVariables
 from tf_preempt.checkpointing.directory import directory_news, resolve_directory
 from tf_preempt.checkpointing.generators import Generators
@@ -292,6 +296,7 @@ class PreemptionCheckpointHandler:
                 self._warn_of_no_position(key)
         if is_new and key not in self._replayed:
             warn_of_unseeded_order(iterator, f"tracked {key!r}")
+            warn_of_lost_cache(iterator, f"tracked {key!r}")
         self._tracked[key] = iterator
         self._data_variables.look_at(iterator, key)
         return iterator

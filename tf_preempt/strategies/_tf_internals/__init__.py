@@ -48,6 +48,7 @@ from tf_preempt.strategies._tf_internals.counted import (
     rows_per_replica,
 )
 from tf_preempt.strategies._tf_internals.datasets import (
+    caches_behind_shuffles,
     dataset_file_names,
     dataset_function_ops,
     dataset_inputs,
@@ -90,6 +91,7 @@ from tf_preempt.strategies._tf_internals.orders import (
     has_unseeded_shuffle,
 )
 from tf_preempt.strategies._tf_internals.outside_state import (
+    changes_variables,
     outside_state,
 )
 from tf_preempt.strategies._tf_internals.random_ops import (
@@ -122,6 +124,7 @@ __all__ = [
     "counted_values",
     "may_be_uneven",
     "rows_per_replica",
+    "caches_behind_shuffles",
     "dataset_file_names",
     "dataset_function_ops",
     "dataset_inputs",
@@ -136,6 +139,7 @@ __all__ = [
     "is_reachable",
     "is_tf_function",
     "has_unseeded_shuffle",
+    "changes_variables",
     "outside_state",
     "OpPlace",
     "place_of",

@@ -12,6 +12,7 @@ from tf_preempt.strategies._tf_internals.access import attribute
 from tf_preempt.strategies._tf_internals.functions import ops_in
 
 _SECOND_PASSES = ("_RepeatDataset", "_ConcatenateDataset")
+_SHUFFLES = ("_ShuffleDataset", "_ShuffleAndRepeatDataset")
 
 
 def dataset_inputs(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
@@ -81,6 +82,29 @@ def has_second_passes(dataset: tf.data.Dataset) -> bool:
         InternalsChangedError: TensorFlow's private names have changed.
     """
     return any(type(one).__name__ in _SECOND_PASSES and reshuffles(one) for one in walk_dataset(dataset))
+
+
+def caches_behind_shuffles(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
+    """The caches in memory that a shuffle reads to their end, each once; not those in files.
+
+    Once it has read all its input, a shuffle drops the input's iterator, and with it goes the cache from what
+    is saved of the pipeline.  It never does where the input is endless.
+
+    Raises:
+        InternalsChangedError: TensorFlow's private names have changed.
+    """
+    shuffles = [one for one in walk_dataset(dataset) if type(one).__name__ in _SHUFFLES]
+    read = [source for shuffle in shuffles for source in dataset_inputs(shuffle) if not _is_endless(source)]
+    below = {id(one): one for source in read for one in walk_dataset(source)}
+    return [one for one in below.values() if type(one).__name__ == "CacheDataset" and _is_in_memory(one)]
+
+
+def _is_endless(dataset: tf.data.Dataset) -> bool:
+    return int(dataset.cardinality()) == int(tf.data.INFINITE_CARDINALITY)
+
+
+def _is_in_memory(cache: tf.data.Dataset) -> bool:
+    return bool(tf.get_static_value(attribute(cache, "_filename", "CacheDataset")) == b"")
 
 
 def epoch_counters(*datasets: tf.data.Dataset) -> list[EpochCounter]:

@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_preempt.strategies._tf_internals.access import attribute
-from tf_preempt.strategies._tf_internals.datasets import walk_dataset
+from tf_preempt.strategies._tf_internals.datasets import dataset_function_ops, walk_dataset
 from tf_preempt.strategies._tf_internals.functions import ops_in
 
 _LARGEST_BYTES = 2**20
@@ -21,6 +21,7 @@ _LARGEST_BYTES = 2**20
 # Stateful ops whose state is a variable's, which only call others, or which have none that matters.
 _VARIABLES = ("ReadVariableOp", "AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp")
 _GENERATORS = ("RngReadAndSkip", "RngSkip", "StatefulUniform", "StatefulUniformInt", "StatefulUniformFullInt")
+_CHANGES = ("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp", *_GENERATORS)
 _CALLS = ("StatefulPartitionedCall", "If", "While", "Case")
 _LOOK = ("Assert", "PrintV2", "VarIsInitializedOp", "LookupTableFindV2", "LookupTableSizeV2")
 _SOURCES = ("RangeDataset", "TensorDataset", "TensorSliceDataset", "TFRecordDatasetV2", "TextLineDataset")
@@ -93,6 +94,17 @@ def outside_state(dataset: tf.data.Dataset) -> OutsideState:
                 ]
         _known[dataset] = OutsideState(variables=tuple(variables.values()), others=tuple(others))
     return _known[dataset]
+
+
+def changes_variables(dataset: tf.data.Dataset) -> bool:
+    """Says whether a data set, or what it reads from, counts in variables: so do random layers of Keras.
+
+    Those that only read some (``Normalization``, a table) do not.
+
+    Raises:
+        InternalsChangedError: TensorFlow's private names have changed.
+    """
+    return any(op.type in _CHANGES for node in walk_dataset(dataset) for op in dataset_function_ops(node))
 
 
 def _captured_variables(function: Any) -> dict[int, CapturedVariable]:
