@@ -115,3 +115,68 @@ def test_the_override_of_a_managers_directory_is_said(
     environ = {"TF_PREEMPT_DIR_OVERRIDE": str(tmp_path / "other")}
     PreemptionCheckpointHandler(None, manager, environ=environ).close()
     assert f"in place of the program's directory {tmp_path / 'given'}." in capsys.readouterr().out
+
+
+UNTRACKED = "no data iterator is tracked"
+
+
+def untracked_life(directory: pathlib.Path, *, steps: int, in_checkpoint: bool = False) -> list[int]:
+    """Takes an element in each of the steps that are left; the handler does not know of the iterator."""
+    iterator = iter(tf.data.Dataset.range(10))
+    held = {"iterator": iterator} if in_checkpoint else {}
+    checkpoint = tf.train.Checkpoint(variable=tf.Variable(0.0), **held)
+    handler = PreemptionCheckpointHandler(None, checkpoint, directory, save_every=None)
+    try:
+        seen = [int(next(iterator)) for _ in handler.steps(steps)]
+        handler.finish()
+    finally:
+        handler.close()
+    return seen
+
+
+def test_a_resumed_loop_that_tracks_nothing_is_told_once_that_its_data_begins_anew(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert untracked_life(tmp_path, steps=2) == [0, 1]
+    assert UNTRACKED not in caplog.text
+    assert untracked_life(tmp_path, steps=5) == [0, 1, 2]
+    (warned,) = [message for message in caplog.messages if UNTRACKED in message]
+    assert warned.startswith("The run goes on after step 2")
+    assert "HINT: iterator = handler.track(iter(dataset))" in warned
+    assert "from the number of the step can ignore this" in warned
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "in_checkpoint", "seen"),
+    [
+        pytest.param(0, 2, False, [0, 1], id="nothing was done before"),
+        pytest.param(2, 2, False, [], id="nothing is left"),
+        pytest.param(2, 4, True, [2, 3], id="the checkpoint holds the iterator"),
+    ],
+)
+def test_a_resumed_loop_whose_data_goes_on_is_told_nothing(
+    tmp_path: pathlib.Path,
+    caplog: pytest.LogCaptureFixture,
+    first: int,
+    second: int,
+    in_checkpoint: bool,
+    seen: list[int],
+) -> None:
+    untracked_life(tmp_path, steps=first, in_checkpoint=in_checkpoint)
+    assert untracked_life(tmp_path, steps=second, in_checkpoint=in_checkpoint) == seen
+    assert UNTRACKED not in caplog.text
+
+
+def test_an_iterator_that_is_tracked_within_the_first_step_is_tracked(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen = []
+    for total in (2, 4):
+        handler = handler_for(tmp_path)
+        iterator = None
+        for _ in handler.steps(total):
+            iterator = iterator or handler.track(iter(tf.data.Dataset.range(10)), "train")
+            seen.append(int(next(iterator)))
+        handler.finish()
+    assert seen == [0, 1, 2, 3]
+    assert UNTRACKED not in caplog.text

@@ -153,6 +153,8 @@ class PreemptionCheckpointHandler:
         )
         restored = self._session.start()
         self._was_restored = restored is not None
+        self._looked_for_iterators = restored is None or restored.manifest.step == 0
+        self._holds_iterators = _holds_iterators(checkpoint)
         if restored is not None:
             self._restored = restored.part
             self._data_variables.expect(restored.part.tensors)
@@ -365,8 +367,23 @@ class PreemptionCheckpointHandler:
     # ------------------------------------------------------------------------------------- the inside
 
     def _count_step(self) -> None:
+        self._warn_if_nothing_is_tracked()
         self._steps += 1
         self._session.boundary(self._capture, step=self._steps)
+
+    def _warn_if_nothing_is_tracked(self) -> None:
+        """Warns at the first boundary of a resumed run: what it was to track, it has tracked by then."""
+        if self._looked_for_iterators:
+            return
+        self._looked_for_iterators = True
+        if not self._tracked and not self._holds_iterators:
+            _log.warning(
+                "The run goes on after step %d, and no data iterator is tracked: data that the program takes "
+                "from an iterator comes from its beginning again.\n"
+                "HINT: iterator = handler.track(iter(dataset)) before the loop. A program that makes its "
+                "data from the number of the step can ignore this.",
+                self._steps,
+            )
 
     def _capture(self) -> Snapshot:
         # TensorFlow saves the sum of such a variable and restores an equal share to each replica.
@@ -438,6 +455,13 @@ def _opening(given: Any, directory: str | os.PathLike[str] | None, environ: Mapp
     """What to tell the user of a directory that the environment has chosen."""
     managers = given.directory if isinstance(given, tf.train.CheckpointManager) else None
     return directory_news(managers or directory, environ)
+
+
+def _holds_iterators(checkpoint: Any) -> bool:
+    """Says whether the program's checkpoint saves the position of an iterator, as TensorFlow's can."""
+    return any(
+        isinstance(node, tf.data.Iterator) for node in tf.train.TrackableView(checkpoint).descendants()
+    )
 
 
 def _sync_on_read_parts(checkpoint: Any) -> dict[str, Any]:
