@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tests.callbacks import lives
 from tf_preempt.callbacks import _keras_internals
-from tf_preempt.errors import InternalsChangedError
+from tf_preempt.errors import ConfigError, InternalsChangedError
 
 NAMES = ("_enumerate_iterator", "_get_iterator", "_current_iterator", "_steps_seen", "_num_batches")
 
@@ -150,6 +150,35 @@ def test_build_takes_an_element_only_if_shapes_are_unknown(shape: Any, takes: bo
     with pytest.raises(Enough):
         in_fit(build, data)
     assert bool(taken) == takes
+
+
+class WithoutCall(keras.Model):
+    """Two models in one, trained by its own step: there is nothing to call."""
+
+
+class WithFailingCall(keras.Model):
+    """Cannot be called on what the data gives."""
+
+    def call(self, inputs: Any) -> Any:
+        raise TypeError(inputs)
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [(WithoutCall, "has no call() method"), (WithFailingCall, "could not be called")],
+)
+def test_model_that_cannot_be_built_is_told_what_it_needs(kind: Any, said: str) -> None:
+    def build(_model: Any) -> Any:
+        model = kind()
+        model.compile("sgd", "mse")
+        with pytest.raises(ConfigError) as raised:
+            _keras_internals.ensure_built(model, _keras_internals.fit_locals(_model).epoch_iterator)
+        return raised.value
+
+    error = in_fit(build)
+    assert f"{kind.__name__} cannot be created from the shapes of its data: it {said}" in str(error)
+    assert "optimizer.build(variables)" in str(error.hint)
+    assert isinstance(error.__cause__, RuntimeError)
 
 
 def test_validation_data_of_a_running_fit_is_iterated_as_keras_does() -> None:

@@ -220,6 +220,161 @@ def test_state_in_containers_and_arrays_is_seen(change: Any, caplog: pytest.LogC
     assert "keeps state that is not saved" in caplog.text
 
 
+class Holder:
+    """A plain object of the program, with a counter."""
+
+    def __init__(self) -> None:
+        self.n = 0
+
+    def __call__(self, epoch: int, rate: float) -> float:
+        self.n += 1
+        return rate / self.n
+
+    def rate(self, epoch: int, rate: float) -> float:
+        return self(epoch, rate)
+
+
+def derived(base: type, **arguments: Any) -> Any:
+    """A callback of a class derived from one of Keras's, which keeps something of its own."""
+
+    class Derived(base):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__(**arguments)
+            self.mine = 0
+
+        def on_predict_begin(self, logs: Any = None) -> None:
+            self.mine += 1
+
+    return Derived()
+
+
+BASES = [
+    (keras.callbacks.EarlyStopping, {"monitor": "loss"}),
+    (keras.callbacks.ReduceLROnPlateau, {"monitor": "loss"}),
+    (keras.callbacks.ModelCheckpoint, {"filepath": "never.keras", "monitor": "loss", "save_best_only": True}),
+    (keras.callbacks.CSVLogger, {"filename": "never.csv"}),
+    (keras.callbacks.TensorBoard, {"log_dir": "never"}),
+    (keras.callbacks.SwapEMAWeights, {}),
+]
+
+
+@pytest.mark.parametrize(("base", "arguments"), BASES, ids=[base.__name__ for base, _ in BASES])
+def test_what_a_class_derived_from_keras_s_adds_is_warned_of(
+    base: type,
+    arguments: Any,
+    tmp_path: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    callback = derived(base, **arguments)
+    callback._writers = {}  # of TensorBoard, which makes it in set_model
+    states = CallbackStates([callback], ignore=OURS)
+    for name in ("wait", "best", "cooldown_counter", "keys", "_global_train_batch", "_last_batch_seen"):
+        if hasattr(callback, name):
+            setattr(callback, name, 3)
+    states.take()
+    assert not caplog.records
+    callback.on_predict_begin()
+    states.take()
+    (message,) = caplog.messages
+    assert "Derived keeps state that is not saved (mine)" in message
+
+
+def test_protocol_of_a_derived_class_does_not_cost_what_keras_keeps() -> None:
+    class Stopping(keras.callbacks.EarlyStopping):
+        mine = 0
+
+        def get_state(self) -> Any:
+            return self.mine
+
+        def set_state(self, state: Any) -> None:
+            self.mine = state
+
+    first, second = Stopping("loss"), Stopping("loss")
+    first.wait, first.mine = 2, 5
+    move([first], [second])
+    assert (second.wait, second.mine) == (2, 5)
+
+
+def with_closure() -> tuple[Any, Any]:
+    seen: list[int] = []
+
+    class Closure(keras.callbacks.Callback):
+        def on_predict_begin(self, logs: Any = None) -> None:
+            seen.append(1)
+
+    callback = Closure()
+    return callback, callback.on_predict_begin
+
+
+def with_class_attribute() -> tuple[Any, Any]:
+    class Shared(keras.callbacks.Callback):
+        rows: list[int] = []  # noqa: RUF012 - shared, as somebody may have it who forgets `self`
+
+    return Shared(), lambda: Shared.rows.append(1)
+
+
+def with_attribute(value: Any, change: Any) -> tuple[Any, Any]:
+    callback = keras.callbacks.Callback()
+    callback.held = value
+    return callback, lambda: change(value)
+
+
+def with_schedule(of_holder: Any) -> tuple[Any, Any]:
+    schedule = of_holder(Holder())
+    return keras.callbacks.LearningRateScheduler(schedule), lambda: schedule(0, 0.1)
+
+
+def nested() -> Any:
+    outer = Holder()
+    outer.inner, outer.inner.outer = Holder(), outer  # type: ignore[attr-defined]
+    return outer
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (with_closure, "seen, which on_predict_begin uses"),
+        (with_class_attribute, "rows"),
+        (lambda: with_attribute(Holder(), lambda holder: holder(0, 0.1)), "held"),
+        (lambda: with_attribute(nested(), lambda holder: holder.inner(0, 0.1)), "held"),
+        (
+            lambda: with_attribute(
+                keras.random.SeedGenerator(1), lambda seed: keras.random.uniform((), seed=seed)
+            ),
+            "held",
+        ),
+        (lambda: with_attribute(tf.random.Generator.from_seed(1), lambda random: random.normal(())), "held"),
+        (lambda: with_schedule(lambda holder: holder), "schedule"),
+        (lambda: with_schedule(lambda holder: holder.rate), "the Holder of schedule"),
+    ],
+    ids=["closure", "class", "object", "in object", "SeedGenerator", "Generator", "scheduler", "method"],
+)
+def test_state_outside_of_the_callback_s_own_attributes_is_seen(
+    make: Any, named: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    callback, change = make()
+    states = CallbackStates([callback], ignore=OURS)
+    states.take()
+    assert not caplog.records
+    change()
+    states.take()
+    (message,) = caplog.messages
+    assert f"({named})" in message
+
+
+def test_seed_generator_of_the_model_is_saved_with_it(caplog: pytest.LogCaptureFixture) -> None:
+    dropout = keras.layers.Dropout(0.5)
+    callback = keras.callbacks.Callback()
+    callback.set_model(keras.Sequential([keras.layers.Input((2,)), dropout]))
+    callback.seeds = dropout.seed_generator
+    states = CallbackStates([callback], ignore=OURS)
+    keras.random.uniform((), seed=dropout.seed_generator)
+    states.take()
+    assert not caplog.records
+
+
 @pytest.mark.parametrize(
     "callback",
     [

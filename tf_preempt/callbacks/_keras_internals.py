@@ -25,7 +25,7 @@ from typing import Any
 
 import keras
 
-from tf_preempt.errors import InternalsChangedError
+from tf_preempt.errors import ConfigError, InternalsChangedError
 
 Step = tuple[int, int, Any]
 
@@ -254,6 +254,10 @@ def ensure_built(model: Any, epoch_iterator: Any) -> None:
 
     Under a strategy Keras has done it before ``on_train_begin``; without one it would wait for the first
     step, and then there would be nothing yet to restore into.
+
+    Raises:
+        InternalsChangedError: Keras has no way any more to build a model from the shapes of its data.
+        ConfigError: the model cannot be built in this way: it has no ``call()``, or that fails.
     """
     if model._distribute_strategy is not None:
         return
@@ -263,7 +267,24 @@ def ensure_built(model: Any, epoch_iterator: Any) -> None:
     spec = dataset.element_spec
     if any(leaf.shape.rank is None for leaf in keras.tree.flatten(spec)):
         spec = next(iter(dataset))  # shapes are known only from an element
-    model._symbolic_build(data_batch=spec)
+    try:
+        model._symbolic_build(data_batch=spec)
+    except RuntimeError as error:
+        raise _not_built(model) from error
+
+
+def _not_built(model: Any) -> ConfigError:
+    name = type(model).__name__
+    if type(model).call is keras.Model.call:
+        what, cure = "has no call() method", "call() that uses all of its layers and models once"
+    else:
+        what, cure = "could not be called on them", "call() that takes the inputs of the data"
+    return ConfigError(
+        f"The variables of the model {name} cannot be created from the shapes of its data: it {what}. Exact "
+        "resume has to restore all variables before the first step, and expects a model that can be built.",
+        hint=f"give {name} a {cure}; build its other models in __init__ (keras.Input), and optimizers of its "
+        "own in compile(): optimizer.build(variables)",
+    )
 
 
 def functions_of_step(function: Callable[..., Any]) -> list[Any]:

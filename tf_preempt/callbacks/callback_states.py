@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_preempt.callbacks import _keras_internals as keras_internals
-from tf_preempt.callbacks import csv_rows, logs, on_chief
+from tf_preempt.callbacks import csv_rows, logs, on_chief, own_code
 from tf_preempt.callbacks.appearances import appearances
 from tf_preempt.callbacks.resume_point import Phase
 from tf_preempt.errors import CheckpointWriteError
@@ -54,7 +54,7 @@ class CallbackStates:
         ]
         self._callbacks = [on_chief.bare(callback) for callback in counted]
         self._idle = [on_chief.is_idle(callback) for callback in counted]
-        self._at_begin = [appearances(callback) for callback in self._callbacks]
+        self._at_begin = [_appearances(callback) for callback in self._callbacks]
         self._warned: set[int] = set()
 
     def take(self) -> tuple[list[Any], dict[str, Any]]:
@@ -120,17 +120,17 @@ class CallbackStates:
                 callback.best_weights = weights
 
     def _state_of(self, index: int, callback: Any) -> Any:
-        if _has_protocol(callback):
-            return self._state_by_protocol(index, callback)
-        names = next((names for kind, names in _KERAS.items() if isinstance(callback, kind)), None)
+        names = _known_names(callback)
+        state: dict[str, Any] = {}
         if names is not None:
-            return {
-                "attributes": {name: getattr(callback, name) for name in names if hasattr(callback, name)}
-            }
-        self._warn_if_changed(index, callback)
-        return None
+            state["attributes"] = {name: getattr(callback, name) for name in names if hasattr(callback, name)}
+        if _has_protocol(callback):
+            state |= self._state_by_protocol(index, callback)
+        else:
+            self._warn_if_changed(index, callback)
+        return state or None
 
-    def _state_by_protocol(self, index: int, callback: Any) -> Any:
+    def _state_by_protocol(self, index: int, callback: Any) -> dict[str, Any]:
         """What the callback gives, if JSON can hold it: one that it cannot must not cost the whole save."""
         try:
             return {"state": logs.encode(callback.get_state())}
@@ -142,7 +142,7 @@ class CallbackStates:
                     type(callback).__name__,
                     error,
                 )
-            return None
+            return {}
 
     def _rows_of(self, index: int, logger: Any) -> dict[str, Any]:
         """The rows that a CSVLogger has written; a file that is out of reach must not cost the whole save."""
@@ -161,7 +161,7 @@ class CallbackStates:
         return {} if rows is None else {f"{_ROWS}{index}": np.array(rows, dtype=object)}
 
     def _warn_if_changed(self, index: int, callback: Any) -> None:
-        before, now = self._at_begin[index], appearances(callback)
+        before, now = self._at_begin[index], _appearances(callback)
         changed = sorted(name for name in now if before.get(name) != now[name])
         if changed and index not in self._warned:
             self._warned.add(index)
@@ -188,14 +188,26 @@ def _has_protocol(callback: Any) -> bool:
     return callable(getattr(callback, "get_state", None)) and callable(getattr(callback, "set_state", None))
 
 
+def _known_names(callback: Any) -> tuple[str, ...] | None:
+    """The attributes in which Keras's own callbacks, and classes derived from them, keep their state."""
+    return next((names for kind, names in _KERAS.items() if isinstance(callback, kind)), None)
+
+
+def _appearances(callback: Any) -> dict[str, Any]:
+    """What may be state of a callback and is not known: of a class derived from Keras's, what it adds."""
+    if _has_protocol(callback):
+        return {}
+    known = _known_names(callback) is not None
+    return appearances(callback, leave_out=own_code.names_in_keras(callback) if known else ())
+
+
 def _put(callback: Any, state: Any) -> None:
     if state is None:
         return
+    for name, value in state.get("attributes", {}).items():
+        setattr(callback, name, value)
     if "state" in state:
         callback.set_state(state["state"])
-        return
-    for name, value in state["attributes"].items():
-        setattr(callback, name, value)
 
 
 def _numbered(tensors: dict[str, Any], prefix: str) -> list[Any]:
