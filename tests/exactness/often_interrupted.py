@@ -1,4 +1,4 @@
-"""What is trained in the run of 200 interruptions of docs/exactness.md: a little of everything.
+"""What docs/exactness.md has interrupted a hundred times: a little of everything.
 
 tf-preempt drill --kills 100 --seed 1 -- python tests/exactness/often_interrupted.py
 tf-preempt drill --workers 2 --kills 100 --seed 2 -- python tests/exactness/often_interrupted.py
