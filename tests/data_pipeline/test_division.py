@@ -65,6 +65,7 @@ def test_what_workers_tell_each_other_survives_the_way() -> None:
 
 def test_a_shuffle_without_a_seed_behind_it_is_agreed_on() -> None:
     """The data set is built again from its graph; epochs are still counted, in one place."""
+    tf.random.set_seed(None)  # of another test in this process
     dataset = source().unbatch().shuffle(3).batch(4)
     assert facts(dataset).unseeded
     reordering = Reordering(dataset)

@@ -110,7 +110,7 @@ SAMPLED = {
         "validation within",
         "an iterator per epoch, prefetch",
     ),
-    "multi_worker": ("fine-tuning", "steps of repeat"),
+    "multi_worker": ("repeat, steps_per_epoch", "fine-tuning", "steps of repeat"),
 }
 SAMPLED_CELLS = [cell for cell in CELLS if cell.program in SAMPLED[cell.strategy]]
 
