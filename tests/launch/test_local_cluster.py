@@ -61,8 +61,9 @@ INDEX = "import json, os\nindex = json.loads(os.environ['TF_CONFIG'])['task']['i
 READY_AND_WAIT = "import time\nprint('ready', flush=True)\ntime.sleep(120)\n"
 SAVES_ON_SIGTERM = (
     "import signal, sys\n"
-    "def save(*_):\n"
-    "    print('saved')\n"
+    "def save(signum, _):\n"
+    "    signal.signal(signum, signal.SIG_IGN)\n"  # it may come a second time
+    "    print('saved', flush=True)\n"
     "    sys.exit(42)\n"
     "signal.signal(signal.SIGTERM, save)\n" + READY_AND_WAIT
 )
