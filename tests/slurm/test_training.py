@@ -30,9 +30,12 @@ def cluster():
 def limited(cluster, tmp_path_factory):
     """Two jobs that run past their time limit while the other tests run: with a signal, and without any."""
     place = tmp_path_factory.mktemp("limited")
-    nodes, pace = "-p high -w n[17-18] -N2 -n2", "--pace 1.6"
-    with_signal = Job(cluster, place / "signal", options=f"{nodes} -t 2 --signal=USR1@20", program=pace)
-    without = Job(cluster, place / "none", options=f"{nodes} -t 1", program=pace)
+    nodes = "-p high -w n[17-18] -N2 -n2"
+    with_signal = Job(
+        cluster, place / "signal", options=f"{nodes} -t 2 --signal=USR1@20", program="--pace 1.6"
+    )
+    # So that the last of its runs does not end just before the limit, which Slurm may then take for reached.
+    without = Job(cluster, place / "none", options=f"{nodes} -t 1", program="--pace 1.3")
     return {"signal": with_signal.submit(), "none": without.submit()}
 
 
