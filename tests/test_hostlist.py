@@ -76,6 +76,8 @@ def test_says_where_a_host_list_is_wrong(text, position, found):
     [
         ("n[1-003]", ["n1", "n2", "n3"]),
         ("n[08-010]", ["n08", "n09", "n10"]),
+        ("n[1,08-10,9-10]", ["n1", "n08", "n09", "n10", "n9", "n10"]),
+        ("a[1-2],b[1-2],b[2-3],a[1-2]", ["a1", "a2", "b1", "b2", "b2", "b3", "a1", "a2"]),
         ("host1\n", ["host1"]),
         ("a\tb", ["a", "b"]),
         ("a[1-2] ,b", ["a1", "a2", "b"]),
@@ -107,8 +109,14 @@ def test_a_text_that_stands_for_too_many_hosts_is_refused_at_once():
         (",".join(f"a[{number}]n[0-1]" for number in range(32_768)), "a0n0", "a32767n1"),
         (",".join(f"a{number}n[5]" for number in range(65_536)), "a0n5", "a65535n5"),
         ("n[" + ",".join(f"{number}" for number in range(1, 131_073, 2)) + "]", "n1", "n131071"),
+        (",".join(f"a[{number}-{number + 1}]" for number in range(32_768)), "a0", "a32768"),
+        (",".join(f"a{number}[{number},{number + 5}]" for number in range(32_768)), "a00", "a3276732772"),
+        (",".join(f"a[{n}-{n + 1},{n + 5}-{n + 6}]" for n in range(16_384)), "a0", "a16389"),
     ],
-    ids=["range", "names", "pairs", "two-brackets", "single-numbers", "numbers"],
+    ids=[
+        *("range", "names", "pairs", "two-brackets", "single-numbers", "numbers"),
+        *("other-ranges", "other-numbers", "several-other-ranges"),
+    ],
 )
 def test_65536_hosts_are_quick(text, first, last):
     durations_s = []

@@ -11,7 +11,7 @@ References:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from tf_preempt.errors import SlurmError
 
@@ -28,12 +28,15 @@ _CURES = {
     _HOSTS: "`scontrol show hostnames LIST` shows how Slurm itself reads a host list.",
     _COUNTS: "Slurm writes 3,1(x2) for three tasks on the first node and one on each of the next two.",
 }
-# A piece of a list: a literal; behind it a bracket, with one number or with anything else; what ends the
-# name.  Each may be missing; where all are, a bracket has no partner.  One call takes a whole list apart,
-# because what is done for each of 65,536 names adds up.
-_PIECES = re.compile(r"([^\[\],\s]*)(?:\[([0-9]{1,18})\]|(\[[^\[\]]*\]))?([,\s]*)")
-_Piece = tuple[str, str, str, str]
-_RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
+# A piece of a list: a literal; behind it a bracket, with one number or with anything else, of which one range
+# is taken apart; what ends the name.  Each may be missing; where all are, a bracket has no partner.  One call
+# takes a whole list apart, because what is done for each of 65,536 names adds up.
+_PIECES = re.compile(
+    r"([^\[\],\s]*)(?:\[([0-9]{1,18})\]|(\[(?:([0-9]{1,18})-([0-9]{1,18})|[^\[\]]*)\]))?([,\s]*)"
+)
+_Piece = tuple[str, str, str, str, str, str]
+_ITEMS = re.compile(r"(([0-9]{1,18})(?:-([0-9]{1,18}))?|[^,]*),")
+_NUMBERS = re.compile(r"[0-9]{1,18}(?:,[0-9]{1,18})*")
 _AFTER_BRACKET = "nothing after the last bracket of a name"
 _FEWER_HOSTS = f"at most {MAX_HOSTS} hosts"
 _COUNT = re.compile(r"([0-9]{1,9})(?:\(x([0-9]{1,9})\))?")
@@ -89,7 +92,7 @@ def _start(pieces: list[_Piece], index: int) -> int:
     """Position of a piece in the text."""
     return sum(
         len(literal) + (len(number) + 2 if number else len(ranges)) + len(end)
-        for literal, number, ranges, end in pieces[:index]
+        for literal, number, ranges, _, _, end in pieces[:index]
     )
 
 
@@ -97,14 +100,18 @@ def _join(pieces: list[_Piece]) -> list[str]:
     """Puts the pieces of a list together to names, and expands these."""
     hosts: list[str] = []
     prefix, begun = "", list[str]()  # of a name with more than one bracket: what is read of it so far
-    known: dict[str, list[str]] = {}  # the same ranges come again and again: a1n[0-1],a2n[0-1]
-    for index, (literal, number, ranges, end) in enumerate(pieces):
+    numbers: Sequence[int | str] = ()
+    known = ""  # what `numbers` were read from: the same ranges come again and again: a1n[0-1],a2n[0-1]
+    for index, (literal, number, ranges, first, last, end) in enumerate(pieces):
         if ranges:
-            numbers = known.get(ranges)
-            if numbers is None:
-                numbers = known[ranges] = _parse_ranges(ranges[1:-1], index, len(literal) + 1)
+            if ranges != known:
+                known, offset = ranges, len(literal) + 1
+                if last:
+                    numbers = _expand_range(first, last, index, offset)
+                else:
+                    numbers = _parse_ranges(ranges[1:-1], index, offset)
             start = prefix + literal
-            names = [start + each for each in numbers]
+            names = [f"{start}{each}" for each in numbers]
         elif number and not end:
             prefix += literal + number
             continue
@@ -134,33 +141,37 @@ def _multiply(begun: list[str], names: list[str], *, is_last: bool) -> list[str]
     return [start + name for name in names for start in begun]
 
 
-def _parse_ranges(text: str, index: int, offset: int) -> list[str]:
-    """The numbers between two brackets, as strings that keep each range's zero padding."""
-    numbers: list[str] = []
-    for item in text.split(","):
-        match = _RANGE.fullmatch(item)
-        if not match:
-            raise _FaultError("a number or a range such as 1-4", index, offset)
-        first, last = match.groups()
-        if last is None:
+def _parse_ranges(text: str, index: int, offset: int) -> Sequence[int | str]:
+    """The numbers between two brackets."""
+    if "-" not in text and _NUMBERS.fullmatch(text):
+        return text.split(",")
+    numbers: list[int | str] = []
+    for item, first, last in _ITEMS.findall(f"{text},"):
+        if last:
+            numbers += _expand_range(first, last, index, offset)
+        elif first:
             numbers.append(first)
         else:
-            numbers += _expand_range(first, last, index, offset)
+            raise _FaultError("a number or a range such as 1-4", index, offset)
         if len(numbers) > MAX_HOSTS:
             raise _FaultError(_FEWER_HOSTS, index, offset)
         offset += len(item) + 1
     return numbers
 
 
-def _expand_range(first: str, last: str, index: int, offset: int) -> Iterable[str]:
-    """The padding is that of the first number: ``001-3`` is 001,002,003 and ``1-003`` is 1,2,3."""
+def _expand_range(first: str, last: str, index: int, offset: int) -> Sequence[int | str]:
+    """The padding is that of the first number: ``001-3`` is 001,002,003 and ``1-003`` is 1,2,3.
+
+    Returns:
+        Strings where there is padding, else the range as it is.
+    """
     numbers = range(int(first), int(last) + 1)
     if not numbers:
         raise _FaultError("a range whose end is not below its start", index, offset)
     if len(numbers) > MAX_HOSTS_PER_RANGE:
         raise _FaultError(f"at most {MAX_HOSTS_PER_RANGE} hosts in a range", index, offset)
     if first[0] != "0":
-        return map(str, numbers)
+        return numbers
     width = len(first)
     return [str(number).zfill(width) for number in numbers]
 
