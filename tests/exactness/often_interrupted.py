@@ -1,10 +1,13 @@
 """What docs/exactness.md has interrupted a hundred times: a little of everything.
 
-tf-preempt drill --kills 100 --seed 1 -- python tests/exactness/often_interrupted.py
-tf-preempt drill --workers 2 --kills 100 --seed 2 -- python tests/exactness/often_interrupted.py
+The argument is the number of epochs: two workers take more steps between two signals.
+
+tf-preempt drill --kills 100 --seed 1 -- python tests/exactness/often_interrupted.py 20
+tf-preempt drill --workers 2 --kills 100 --seed 2 -- python tests/exactness/often_interrupted.py 60
 """
 
 import random
+import sys
 
 import keras
 import numpy as np
@@ -12,7 +15,7 @@ import tensorflow as tf
 
 import tf_preempt
 
-EPOCHS, STEPS = 20, 40
+EPOCHS, STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 20, 40
 
 
 class Jitter(keras.callbacks.Callback):
