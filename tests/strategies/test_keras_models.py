@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import logging
 from typing import Any
 
@@ -105,3 +106,21 @@ def test_other_functions_are_nobody_s_model(caplog: pytest.LogCaptureFixture) ->
         prepare_model(lambda x: x, 2)
         prepare_model([].append, 2)
     assert not caplog.records
+
+
+@pytest.mark.parametrize("options", [{"gradient_accumulation_steps": 2}, {"use_ema": True}])
+def test_optimizers_that_synchronize_in_branches_train_on_one_replica(options: dict[str, Any]) -> None:
+    strategy = MirroredStrategy(["cpu:0"])
+    extra = {"ema_overwrite_frequency": 2} if "use_ema" in options else {}
+    results = []
+    for scope in (strategy.scope(), contextlib.nullcontext()):
+        with scope:
+            model = keras.Sequential(
+                [keras.layers.Input((2,)), keras.layers.Dense(1, kernel_initializer="ones")]
+            )
+            model.compile(keras.optimizers.SGD(0.5, **options, **extra), "mse")
+        x = np.arange(16.0, dtype="float32").reshape(8, 2) / 16
+        model.fit(x, x.sum(axis=1) + 1, batch_size=2, epochs=1, shuffle=False, verbose=0)
+        results.append(model.get_weights())
+    for one, other in zip(*results, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6)

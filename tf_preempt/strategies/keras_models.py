@@ -45,8 +45,10 @@ def prepare_model(fn: Callable[..., Any], replicas: int, *, uneven: bool = False
     """
     keras = sys.modules.get("keras")
     model = getattr(fn, "__self__", None)
-    if replicas == 1 or keras is None or not isinstance(model, keras.Model):
+    if keras is None or not isinstance(model, keras.Model):
         return False
+    if replicas == 1:
+        return True
     compiled = (id(getattr(model, "optimizer", None)), id(getattr(model, "loss", None)), uneven)
     if _prepared.get(model) == compiled:
         return True
