@@ -55,7 +55,8 @@ def test_an_error_is_status_1_and_has_its_cure(doctor, tmp_path):
     result = doctor(str(tmp_path / "file" / "below"))
     assert result.rc == 1
     assert re.search(
-        r"(?m)^error +writable +.*cannot be written to.*\n +HINT: choose a directory", result.stdout
+        r"(?m)^error +writable +.*cannot be a directory: .*/file is a file\n +HINT: choose a directory",
+        result.stdout,
     )
     assert "Traceback" not in result.stderr
 

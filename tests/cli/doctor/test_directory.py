@@ -46,17 +46,34 @@ def test_a_directory_that_is_made_for_the_proof_goes_with_it(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("given", ["mistyped", "mistyped/7", "./mistyped/7/"])
+@pytest.mark.parametrize(
+    ("given", "status"),
+    [
+        ("mistyped", Status.INFO),
+        ("./mistyped/", Status.INFO),
+        ("mistyped/7", Status.WARNING),
+        ("./mistyped/7/", Status.WARNING),
+        ("mistyped/7/8", Status.WARNING),
+    ],
+)
 def test_a_directory_that_is_not_there_yet_is_no_success_and_names_the_one_that_is(
-    tmp_path, monkeypatch, given
+    tmp_path, monkeypatch, given, status
 ):
     monkeypatch.chdir(tmp_path)
     proof, finding = prove_writable(given)
     proof.remove(also_directory=True)
-    assert finding.status is Status.INFO
+    assert finding.status is status
     assert f"{given} does not exist yet; it would be made in {tmp_path}, " in finding.message
     assert "look for a slip in the path" in finding.hint
     assert finding.values == {"directory": given, "existed": False}
+
+
+def test_a_directory_whose_parent_is_missing_too_is_warned_of_with_the_parents_name(tmp_path):
+    proof, finding = prove_writable(str(tmp_path / "rums" / "7"))
+    proof.remove(also_directory=True)
+    assert finding.hint.endswith(
+        f"{tmp_path}/rums does not exist either; if it is right: mkdir -p {tmp_path}/rums"
+    )
 
 
 def test_a_directory_that_is_there_and_takes_files_is_all_right(tmp_path):
@@ -66,12 +83,22 @@ def test_a_directory_that_is_there_and_takes_files_is_all_right(tmp_path):
     assert finding.values == {"directory": str(tmp_path), "existed": True}
 
 
-def test_a_directory_that_cannot_be_written_to_is_an_error_with_the_cure(tmp_path):
-    (tmp_path / "file").touch()
-    proof, finding = prove_writable(str(tmp_path / "file" / "below"))
+@pytest.mark.parametrize("below", ["", "/below", "/below/that"])
+def test_a_path_with_a_file_in_the_place_of_a_directory_is_an_error_that_says_so(tmp_path, below):
+    file = tmp_path / "file"
+    file.touch()
+    proof, finding = prove_writable(f"{file}{below}")
     assert proof is None
     assert finding.status is Status.ERROR
-    assert f"{tmp_path}/file/below cannot be written to" in finding.message
+    assert finding.message == f"{file}{below} cannot be a directory: {file} is a file"
+    assert "choose a directory" in finding.hint
+
+
+def test_a_directory_that_cannot_be_written_to_is_an_error_with_the_cure():
+    proof, finding = prove_writable("/proc/self")  # for root, too
+    assert proof is None
+    assert finding.status is Status.ERROR
+    assert "/proc/self cannot be written to" in finding.message
     assert "choose a directory" in finding.hint
 
 

@@ -25,16 +25,19 @@ CONFIG = "PreemptType = preempt/partition_prio\nPreemptMode = REQUEUE\nKillWait 
 class Control:
     """A controller of a cluster whose partition has a grace of so many seconds."""
 
-    def __init__(self, grace_s):
+    def __init__(self, grace_s, *, is_batch=True):
         self.asked = 0
         self._grace_s = grace_s
+        self._is_batch = is_batch
 
     def has(self, command):
         return True
 
     def job(self, job_id):
         self.asked += 1
-        return JobRecord(state="RUNNING", is_batch=True, may_requeue=True, partition="low", limit_s=3600.0)
+        return JobRecord(
+            state="RUNNING", is_batch=self._is_batch, may_requeue=True, partition="low", limit_s=3600.0
+        )
 
     def ask(self, command, verb, what, *names):
         answers = {
@@ -136,7 +139,7 @@ def test_a_directory_is_tried_and_left_as_it_was(tmp_path):
     found = statuses(examine({}, directory=tmp_path / "a" / "b"))
     assert [found[name] for name in ("directory", "writable", "speed", "saves")] == [
         "info",
-        "info",
+        "warning",
         "ok",
         "info",
     ]
@@ -260,6 +263,18 @@ def test_a_save_is_compared_with_the_grace_of_slurm(tmp_path, grace_s, seconds, 
     assert str(found["saves"].status) == status
     assert f"GraceTime {grace_s} s + KillWait 5 s" in found["saves"].message
     assert control.asked == 1
+
+
+@pytest.mark.parametrize(
+    ("environ", "is_told"), [(STEP, True), ({**STEP, "TF_PREEMPT_STATUS_FILE": "/tmp/status"}, False)]
+)
+def test_a_job_whose_start_no_supervisor_sees_to_is_told_of_it(environ, is_told):
+    assert ("start" in statuses(examine(environ, control=Control(60)))) is is_told
+
+
+def test_an_interactive_job_is_told_the_command_with_the_directory_that_was_given(tmp_path):
+    found = by_name(examine(STEP, directory=tmp_path, control=Control(60, is_batch=False)))
+    assert f"`exec srun tf-preempt doctor {tmp_path}`" in found["requeue"].hint
 
 
 def test_only_the_first_task_asks_the_controller():

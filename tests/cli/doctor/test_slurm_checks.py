@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from tf_preempt._slurm import SlurmJob
@@ -14,7 +16,7 @@ IN_STEP = SlurmJob(
 IN_SCRIPT = SlurmJob(job_id=7, step_id=None, procid=0, ntasks=2, nodes=("n0", "n1"))
 
 
-def found(name, *, job=IN_STEP, save_s=None, script=None, config=None, open_mode=None, **record):
+def found(name, *, job=IN_STEP, save_s=None, script=None, config=None, told=None, partition=None, **record):
     values = {
         "state": "RUNNING",
         "is_batch": True,
@@ -22,8 +24,13 @@ def found(name, *, job=IN_STEP, save_s=None, script=None, config=None, open_mode
         "limit_s": 3600.0,
         "end_time": NOW + 600,
     }
-    facts = SlurmFacts(record=JobRecord(**{**values, **record}), script=script, config=config or {})
-    findings = check_slurm(facts, job, now=NOW, save_s=save_s, open_mode=open_mode)
+    facts = SlurmFacts(
+        record=JobRecord(**{**values, **record}),
+        script=script,
+        config=config or {},
+        partition=partition or {},
+    )
+    findings = check_slurm(facts, job, now=NOW, save_s=save_s, **(told or {}))
     return next((finding for finding in findings if finding.name == name), None)
 
 
@@ -40,7 +47,7 @@ def test_a_program_without_srun_is_warned_of():
     assert finding.status is Status.WARNING
     assert "gets no notice before the grace" in finding.message
     assert "trains alone, not as 2 tasks" in finding.message
-    assert "srun python train.py" in finding.hint
+    assert "(exec srun tf-preempt run -- python train.py)" in finding.hint
 
 
 @pytest.mark.parametrize(
@@ -59,9 +66,35 @@ def test_whether_the_job_comes_back(record, status, said):
     assert said in finding.message
 
 
-def test_a_job_that_is_none_of_sbatchs_is_told_how_to_have_one_checked():
-    hint = found("requeue", is_batch=False).hint
-    assert "`exec srun tf-preempt doctor DIRECTORY` into the batch script" in hint
+@pytest.mark.parametrize(("directory", "named"), [("/runs/7", "/runs/7"), (None, "DIRECTORY")])
+def test_a_job_that_is_none_of_sbatchs_is_told_how_to_have_one_checked(directory, named):
+    hint = found("requeue", told={"directory": directory}, is_batch=False).hint
+    assert f"`exec srun tf-preempt doctor {named}` into the batch script" in hint
+
+
+PREEMPTED = {"config": {"PreemptType": "preempt/partition_prio", "PreemptMode": "REQUEUE", "KillWait": "30"}}
+
+
+@pytest.mark.parametrize("grace", [{"GraceTime": "60"}, {"GraceTime": "60", "PreemptMode": "CANCEL"}, {}])
+def test_a_training_that_would_be_lost_while_it_starts_is_told_of_with_the_line_that_helps(grace):
+    finding = found("start", partition={"PartitionName": "low", **grace}, **PREEMPTED)
+    assert (finding.status, finding.hint) == (Status.INFO, "exec srun tf-preempt run -- python train.py")
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"told": {"is_supervised": True}},
+        {"partition": {"PartitionName": "low", "GraceTime": "0"}},
+        {"partition": {"PartitionName": "high", "GraceTime": "60", "PreemptMode": "OFF"}},
+        {"may_requeue": False},
+        {"is_batch": False},
+    ],
+    ids=["run starts it", "no grace", "not preempted", "not requeued", "no batch job"],
+)
+def test_a_start_at_which_nothing_is_lost_is_not_spoken_of(changed):
+    partition = {"PartitionName": "low", "GraceTime": "60"}
+    assert found("start", **{"partition": partition, **PREEMPTED, **changed}) is None
 
 
 @pytest.mark.parametrize(("directory", "named"), [("/runs/7", "/runs/7"), (None, "DIRECTORY")])
@@ -138,6 +171,60 @@ def test_the_cure_of_a_signal_to_the_script_is_one_to_the_tasks(text, cure):
     assert found("signal", script={"--signal": text}).hint == cure
 
 
+LEAVE_OUT = "leave --signal out (the time limit is watched without it)"
+LIMITS_S = (60.0, 120.0, 139.0, 140.0, 180.0, 300.0, 3600.0, None)
+SIGNALS = (
+    "B:TERM",
+    "B:TERM@60",
+    "USR1@60",
+    "USR1@12",
+    "USR1@10",
+    "TERM@3600",
+    "B:USR2@600",
+    "HUP@120",
+    "KILL",
+    "@5",
+)
+
+
+@pytest.mark.parametrize("text", SIGNALS)
+@pytest.mark.parametrize("limit_s", LIMITS_S)
+def test_who_follows_the_cure_of_a_signal_is_not_warned_again(limit_s, text):
+    hint = found("signal", script={"--signal": text}, limit_s=limit_s).hint
+    if hint is None:
+        return
+    better = re.findall(r"\b[A-Z0-9]+@\d+", hint)
+    assert better or hint.startswith(LEAVE_OUT)
+    for script in [{"--signal": word} for word in better] or [{}]:
+        assert not found("signal", script=script, limit_s=limit_s).status.is_trouble
+    for minutes in re.findall(r"--time=(\d+)", hint):
+        again = found("signal", script={"--signal": text}, limit_s=60.0 * int(minutes))
+        assert not again.status.is_trouble
+
+
+@pytest.mark.parametrize(
+    ("text", "limit_s", "cure"),
+    [
+        ("B:TERM@60", 120.0, LEAVE_OUT),
+        (
+            "USR1@60",
+            120.0,
+            f"{LEAVE_OUT}, or ask for more time: #SBATCH --time=4",
+        ),
+        ("USR1@600", 600.0, "#SBATCH --signal=USR1@240, or ask for more time: #SBATCH --time=22"),
+    ],
+)
+def test_the_cure_of_a_signal_fits_the_limit(text, limit_s, cure):
+    assert found("signal", script={"--signal": text}, limit_s=limit_s).hint == cure
+
+
+@pytest.mark.parametrize(
+    ("text", "can"), [("HUP@60", True), ("KILL@60", False), ("STOP@60", False), ("999", False)]
+)
+def test_only_a_signal_that_can_be_caught_may_be_asked_for(text, can):
+    assert ("TerminationConfig(signals=...)" in found("signal", script={"--signal": text}).hint) is can
+
+
 def test_a_signal_that_comes_after_the_watched_limit_is_no_trouble():
     signal, limit = (
         found(name, script={"--signal": "TERM@120"}, save_s=121.0) for name in ("signal", "time-limit")
@@ -187,7 +274,7 @@ def test_output_that_a_requeue_empties_is_warned_of(script, config, status):
     ],
 )
 def test_the_open_mode_that_sbatch_tells_the_job_counts_more_than_the_script(open_mode, script, status):
-    finding = found("open-mode", open_mode=open_mode, script=script)
+    finding = found("open-mode", told={"open_mode": open_mode}, script=script)
     assert (finding.status, finding.values["open_mode"]) == (status, open_mode)
 
 

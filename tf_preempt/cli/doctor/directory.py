@@ -71,6 +71,10 @@ def prove_writable(directory: str) -> tuple[WriteProof | None, Finding]:
     """
     parent = _existing_parent(directory)
     values = {"directory": directory, "existed": None if _files.is_url(directory) else parent is None}
+    file = parent or directory
+    if not _files.is_url(directory) and os.path.exists(file) and not os.path.isdir(file):
+        message = f"{directory} cannot be a directory: {file} is a file"
+        return None, Finding(Status.ERROR, "writable", message, f"{_ANOTHER}, or move that file away", values)
     try:
         proof = WriteProof(directory)
     except Exception as error:  # noqa: BLE001 - a URL's errors are TensorFlow's
@@ -79,8 +83,14 @@ def prove_writable(directory: str) -> tuple[WriteProof | None, Finding]:
     if parent is None:
         return proof, Finding(Status.OK, "writable", f"{directory} can be written to", values=values)
     message = f"{directory} does not exist yet; it would be made in {parent}, where this user can write"
-    hint = "right for a new training; one that is to go on has its directory: look for a slip in the path"
-    return proof, Finding(Status.INFO, "writable", message, hint, values)
+    if os.path.dirname(os.path.abspath(directory)) == parent:
+        hint = "right for a new training; one that is to go on has its directory: look for a slip in the path"
+        return proof, Finding(Status.INFO, "writable", message, hint, values)
+    missing = os.path.dirname(os.path.abspath(directory))
+    hint = (
+        f"look for a slip in the path, as {missing} does not exist either; if it is right: mkdir -p {missing}"
+    )
+    return proof, Finding(Status.WARNING, "writable", message, hint, values)
 
 
 def _existing_parent(directory: str) -> str | None:

@@ -23,6 +23,7 @@ from tf_preempt.cli.doctor.saves import Notice, SaveTimes, check_saves, read_sav
 from tf_preempt.cli.doctor.slurm_checks import check_outside_of_job, check_slurm
 from tf_preempt.cli.doctor.slurm_facts import SlurmFacts, has_slurm, read_slurm_facts
 from tf_preempt.errors import SlurmError
+from tf_preempt.goodput.status_file import STATUS_FILE_VARIABLE
 from tf_preempt.termination.auto import Platform
 
 __all__ = ["Examination", "Report"]
@@ -85,7 +86,8 @@ class Examination:
         clock: seconds since the epoch.
 
     Environment:
-        What `find_place`, `find_directory` and `SlurmRun.from_environ` read; SLURM_OPEN_MODE.
+        What `find_place`, `find_directory` and `SlurmRun.from_environ` read; SLURM_OPEN_MODE;
+        TF_PREEMPT_STATUS_FILE: set by ``tf-preempt run``.
     """
 
     def __init__(
@@ -212,6 +214,8 @@ class Examination:
                 now=self._clock(),
                 save_s=times.slowest_s,
                 open_mode=self._environ.get("SLURM_OPEN_MODE"),
+                directory=self._given,
+                is_supervised=bool(self._environ.get(STATUS_FILE_VARIABLE)),
             )
             preemption = preemption_of(facts)
             notice = preemption.notice()

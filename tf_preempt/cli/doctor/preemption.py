@@ -17,7 +17,7 @@ from tf_preempt.cli.doctor.finding import Finding, Status
 from tf_preempt.cli.doctor.saves import Notice
 from tf_preempt.cli.doctor.slurm_facts import SlurmFacts, seconds_of
 
-__all__ = ["Preemption", "check_bad_exit", "check_preemption", "preemption_of"]
+__all__ = ["Preemption", "check_bad_exit", "check_preemption", "check_start", "preemption_of"]
 
 _ENDS = ("REQUEUE", "CANCEL")
 # Words of PreemptMode that say how is preempted, not what becomes of the job.
@@ -122,6 +122,25 @@ def _first_signal(config: Mapping[str, str]) -> str:
     """What is sent at the start of a grace."""
     parameters = f"{config.get('PreemptParameters')},{config.get('SlurmctldParameters')}"
     return "SIGTERM (or --signal's signal)" if "send_user_signal" in parameters else "SIGTERM"
+
+
+def check_start(preemption: Preemption, *, is_supervised: bool) -> list[Finding]:
+    """Says what a preemption does to a batch job whose program has not come to its strategy yet.
+
+    Args:
+        preemption: what preemption does to the job, which may be requeued.
+        is_supervised: whether ``tf-preempt run`` starts the program, and has the job requeued in its place.
+
+    Returns:
+        One finding; none where such a job comes back.
+    """
+    if is_supervised or not preemption.ends_jobs or preemption.grace_s == 0:
+        return []  # without a grace Slurm has requeued the job before its program can end
+    message = (
+        "a training that srun starts without `tf-preempt run` between is lost (FAILED) if it is preempted "
+        "while Python still imports TensorFlow"
+    )
+    return [Finding(Status.INFO, "start", message, "exec srun tf-preempt run -- python train.py")]
 
 
 def check_bad_exit(config: Mapping[str, str]) -> Finding:

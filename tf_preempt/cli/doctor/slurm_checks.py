@@ -9,28 +9,31 @@ References:
 from __future__ import annotations
 
 import datetime
+import math
 import re
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tf_preempt._slurm import SlurmJob
 from tf_preempt._slurm_control import JobRecord
 from tf_preempt.cli.doctor.finding import Finding, Status, from_error
-from tf_preempt.cli.doctor.preemption import check_bad_exit, check_preemption, preemption_of
+from tf_preempt.cli.doctor.preemption import check_bad_exit, check_preemption, check_start, preemption_of
 from tf_preempt.cli.doctor.slurm_facts import SlurmFacts
+from tf_preempt.errors import ConfigError
 from tf_preempt.termination.config import usual_signals
+from tf_preempt.termination.signals import parse_signals
 from tf_preempt.termination.slurm_time_limit import lead_s
 
 __all__ = ["check_outside_of_job", "check_slurm"]
-
-_IN_SCRIPT = "put `exec srun tf-preempt doctor {directory}` into the batch script in place of the training"
 
 _SIGNAL = re.compile(r"(?:(?P<who>[BR]+):)?(?P<signal>[A-Za-z0-9]+)(?:@(?P<seconds>\d+))?", re.IGNORECASE)
 # sbatch(1): without a time, the signal comes so long before the end.
 _SIGNAL_LEAD_S = 60.0
 _SIGNAL_EARLY_S = 60.0  # Slurm may send it so much earlier
 _MOST_OF_LIMIT = 0.5
+_LEAST_SIGNAL_LEAD_S = 10.0
+_WITHOUT_SIGNAL = "leave --signal out (the time limit is watched without it)"
 
 
 def check_slurm(
@@ -40,6 +43,8 @@ def check_slurm(
     now: float,
     save_s: float | None,
     open_mode: str | None = None,
+    directory: str | None = None,
+    is_supervised: bool = False,
 ) -> list[Finding]:
     """Says what Slurm will do with the job.
 
@@ -50,6 +55,8 @@ def check_slurm(
         save_s: what a save takes, in seconds; None if there was none yet.
         open_mode: ``SLURM_OPEN_MODE``, in which sbatch tells the job its ``--open-mode``, wherever that was
             given; None if it is not set.
+        directory: the checkpoint directory that was given; None if none was.
+        is_supervised: ``tf-preempt run`` has started this command, so that it will start the training, too.
     """
     findings = [_step(job)] if job is not None else []
     findings += [
@@ -60,9 +67,14 @@ def check_slurm(
         findings += [check_preemption(preemption_of(facts), facts.config), check_bad_exit(facts.config)]
     if facts.record is not None:
         record, script, config = facts.record, facts.script, facts.config
-        findings += [_requeue(record, config), _time_limit(record, now, save_s), _signal(record, script)]
+        findings += [
+            _requeue(record, config, directory),
+            _time_limit(record, now, save_s),
+            _signal(record, script),
+        ]
         if record.is_batch and record.may_requeue:
             findings.append(_open_mode(open_mode or (script or {}).get("--open-mode", ""), config))
+            findings += check_start(preemption_of(facts), is_supervised=is_supervised)
     return findings
 
 
@@ -72,13 +84,18 @@ def check_outside_of_job(directory: str | None) -> Finding:
     Args:
         directory: the checkpoint directory; None if none is known.
     """
-    hint = _IN_SCRIPT.format(directory=directory or "DIRECTORY")
+    hint = _in_script(directory)
     return Finding(
         Status.INFO,
         "slurm",
         "Slurm is here, and this is no job of it: what it would do with a job is not checked",
         f"{hint}, and sbatch's options into #SBATCH lines",
     )
+
+
+def _in_script(directory: str | None) -> str:
+    command = f"exec srun tf-preempt doctor {directory or 'DIRECTORY'}"
+    return f"put `{command}` into the batch script in place of the training"
 
 
 def _step(job: SlurmJob) -> Finding:
@@ -93,12 +110,13 @@ def _step(job: SlurmJob) -> Finding:
         "step",
         f"job {job.job_id}{run}, but srun did not start this process: a program started like this gets no "
         f"notice before the grace of a preemption ends{alone}.",
-        "start the program with srun in the batch script (exec srun python train.py), and this command, too",
+        "start the program with srun in the batch script (exec srun tf-preempt run -- python train.py), and "
+        "this command, too",
         values,
     )
 
 
-def _requeue(record: JobRecord, config: Mapping[str, str]) -> Finding:
+def _requeue(record: JobRecord, config: Mapping[str, str], directory: str | None) -> Finding:
     default = config.get("JobRequeue", "unknown")
     values = {
         "requeue": record.may_requeue,
@@ -108,7 +126,7 @@ def _requeue(record: JobRecord, config: Mapping[str, str]) -> Finding:
     }
     if record.is_batch is False:
         message = "this job is none of sbatch's, and Slurm requeues no other: it ends when it is preempted"
-        hint = f"to have a batch job checked: {_IN_SCRIPT.format(directory='DIRECTORY')}"
+        hint = f"to have a batch job checked: {_in_script(directory)}"
         return Finding(Status.INFO, "requeue", message, hint, values)
     if record.may_requeue is None:
         return Finding(Status.INFO, "requeue", f"unknown (JobRequeue={default})", values=values)
@@ -159,7 +177,9 @@ def _signal(record: JobRecord, script: Mapping[str, str] | None) -> Finding:
     match = _SIGNAL.fullmatch(text)
     values: dict[str, Any] = {"signal": text, "lead_s": None}
     if match is None:
-        return _signal_trouble(values, "is nothing that sbatch takes.", "TERM@120")
+        return _signal_trouble(
+            values, "is nothing that sbatch takes.", _better(["TERM"], 120.0, record.limit_s)
+        )
     lead = float(match["seconds"] or _SIGNAL_LEAD_S)
     values["lead_s"] = lead
     name = _signal_name(match["signal"])
@@ -169,29 +189,49 @@ def _signal(record: JobRecord, script: Mapping[str, str] | None) -> Finding:
             "comes to the batch script only, which dies of it, as srun does in its place (exec srun): the "
             "tasks are killed without notice, and nothing is saved."
         )
-        better = f"USR1@{lead:g}, or TERM@{lead:g}: without B: it comes to the tasks"
+        better = _better(["USR1", "TERM"], lead, record.limit_s, "without B: it comes to the tasks")
         return _signal_trouble(values, problem, better, Status.ERROR)
     if name not in usual_signals("slurm"):
         problem = f"is {name}, which nobody waits for: it would end the program without a save."
-        return _signal_trouble(values, problem, f"TERM@{lead:g}, or TerminationConfig(signals=...)")
+        own = ", or TerminationConfig(signals=...)" if _can_be_noticed(name) else ""
+        return _signal_trouble(values, problem, _better(["TERM"], lead, record.limit_s) + own)
     if is_for_script:
         problem = "comes to the batch script only, whose tasks get it if srun took its place (exec srun)."
-        return _signal_trouble(values, problem, f"{match['signal']}@{lead:g}")
+        return _signal_trouble(values, problem, _better([match["signal"]], lead, record.limit_s))
     if record.limit_s is not None and lead + _SIGNAL_EARLY_S > _MOST_OF_LIMIT * record.limit_s:
         problem = (
             f"comes up to {lead + _SIGNAL_EARLY_S:g} s before the end of a time limit of "
             f"{record.limit_s:g} s: each run would train for a small part of it, or end before it."
         )
-        return _signal_trouble(values, problem, f"{match['signal']}@{max(10, record.limit_s // 10):g}")
+        minutes = math.ceil((lead + _SIGNAL_EARLY_S) / _MOST_OF_LIMIT / 60)
+        better = _better([match["signal"]], lead, record.limit_s)
+        return _signal_trouble(values, problem, f"{better}, or ask for more time: #SBATCH --time={minutes}")
     message = f"--signal={text} in the batch script: {name} to the tasks, {lead:g} s or more before the end"
     return Finding(Status.OK, "signal", message, values=values)
+
+
+def _better(signals: Sequence[str], lead_s: float, limit_s: float | None, why: str = "") -> str:
+    """The cure of a `--signal`: one that leaves most of the time limit to the training, or none at all."""
+    if limit_s is not None:
+        lead_s = min(lead_s, math.floor(_MOST_OF_LIMIT * limit_s - _SIGNAL_EARLY_S))
+        if lead_s < _LEAST_SIGNAL_LEAD_S:
+            return _WITHOUT_SIGNAL
+    either = ", or ".join(f"{name}@{lead_s:g}" for name in signals)
+    return f"#SBATCH --signal={either}" + (f": {why}" if why else "")
+
+
+def _can_be_noticed(name: str) -> bool:
+    try:
+        return bool(parse_signals([name]))
+    except ConfigError:
+        return False
 
 
 def _signal_trouble(
     values: Mapping[str, Any], problem: str, better: str, status: Status = Status.WARNING
 ) -> Finding:
     message = f"--signal={values['signal']} in the batch script {problem}"
-    return Finding(status, "signal", message, f"#SBATCH --signal={better}", values)
+    return Finding(status, "signal", message, better, values)
 
 
 def _signal_name(text: str) -> str:
