@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 from pathlib import Path
 
 import numpy as np
@@ -56,10 +57,19 @@ Results = dict[str, dict[str, np.ndarray]]
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
     directory = tmp_path_factory.mktemp("loops")
-    for arguments, workers in (([], 0), (["replicas"], 0), ([], 2)):
+
+    def run(name: str, *arguments: str, workers: int = 0) -> None:
+        output = directory / name
+        output.mkdir()
         cluster.run_workers(
-            SCRIPT, [str(directory), *arguments], directory=directory, workers=workers, timeout_s=240
+            SCRIPT, [str(directory), *arguments], directory=output, workers=workers, timeout_s=240
         )
+
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        processes = [pool.submit(run, "output-alone"), pool.submit(run, "output-replicas", "replicas")]
+    for process in processes:
+        process.result()
+    run("output-workers", workers=2)
     found = {}
     for name in ("alone", "replicas", "worker-0", "worker-1"):
         with np.load(directory / f"{name}.npz") as arrays:
