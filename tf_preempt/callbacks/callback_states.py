@@ -57,6 +57,11 @@ class CallbackStates:
         self._at_begin = [_appearances(callback) for callback in self._callbacks]
         self._warned: set[int] = set()
 
+    @property
+    def callbacks(self) -> list[Any]:
+        """Those that count; one in `OnChief` as itself."""
+        return list(self._callbacks)
+
     def take(self) -> tuple[list[Any], dict[str, Any]]:
         """The states, as JSON values and as tensors."""
         values: list[Any] = []
@@ -124,7 +129,7 @@ class CallbackStates:
         state: dict[str, Any] = {}
         if names is not None:
             state["attributes"] = {name: getattr(callback, name) for name in names if hasattr(callback, name)}
-        if _has_protocol(callback):
+        if has_protocol(callback):
             state |= self._state_by_protocol(index, callback)
         else:
             self._warn_if_changed(index, callback)
@@ -184,7 +189,8 @@ def _put_rows_back(logger: Any, rows: Any, *, go_on: bool) -> None:
         )
 
 
-def _has_protocol(callback: Any) -> bool:
+def has_protocol(callback: Any) -> bool:
+    """Says whether a callback saves what it keeps by `get_state` and `set_state`."""
     return callable(getattr(callback, "get_state", None)) and callable(getattr(callback, "set_state", None))
 
 
@@ -195,7 +201,7 @@ def _known_names(callback: Any) -> tuple[str, ...] | None:
 
 def _appearances(callback: Any) -> dict[str, Any]:
     """What may be state of a callback and is not known: of a class derived from Keras's, what it adds."""
-    if _has_protocol(callback):
+    if has_protocol(callback):
         return {}
     known = _known_names(callback) is not None
     return appearances(callback, leave_out=own_code.names_in_keras(callback) if known else ())

@@ -8,6 +8,7 @@ generator puts everything in place and goes on at the saved step, so no callback
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from tf_preempt.callbacks import model_state
 from tf_preempt.callbacks._keras_internals import Epochs, Step
 from tf_preempt.callbacks.callback_states import CallbackStates
 from tf_preempt.callbacks.data_stream import DataStream
+from tf_preempt.callbacks.kept_by_fit import HINT, kept_variables
 from tf_preempt.callbacks.resume_point import DataPlace, Phase, ResumePoint
 from tf_preempt.checkpointing import replica_parts
 from tf_preempt.checkpointing.data_randomness import (
@@ -32,6 +34,7 @@ from tf_preempt.checkpointing.restoring import Restored
 from tf_preempt.checkpointing.saving import Snapshot
 from tf_preempt.checkpointing.session import TrainingSession
 from tf_preempt.checkpointing.step_randomness import warn_of_random_ops
+from tf_preempt.checkpointing.unsaved_variables import UnsavedVariables
 from tf_preempt.checkpointing.worker_part import WorkerPart
 from tf_preempt.errors import CheckpointMismatchError
 
@@ -96,6 +99,9 @@ class ProtectedFit:
         self._validation_data: DataStream | None = None
         self._functions: dict[str, Any] = {}
         self._data_variables = DataVariables()
+        self._unsaved = UnsavedVariables(
+            lambda: kept_variables(model, states.callbacks), others=self._data_variables.handles, hint=HINT
+        )
         self._get_result: Callable[[Any], Any] = lambda logs: logs
 
     @property
@@ -347,6 +353,7 @@ class ProtectedFit:
 
     def _capture(self) -> Snapshot:
         """What has to be saved at this boundary."""
+        self._unsaved.warn_of_changes()
         validating = self._phase == "validate"
         places, data_variables = self._data_variables.take_with(self._take_data)
         (train, train_tensors), (validate, validate_tensors) = places
@@ -434,15 +441,15 @@ class ProtectedFit:
             return
         function = vars(self._model)[name]
         self._functions[name] = function
+        functions = functools.partial(keras_internals.functions_of_step, function)
 
         def guarded(iterator: Any) -> Any:
-            with self._session.guard():
+            with self._session.guard(), self._unsaved.execution(name, functions):
                 self._changed = True
                 self._logs = function(iterator)
             if name not in self._looked_at:
                 self._looked_at.add(name)
-                functions = keras_internals.functions_of_step(function)
-                warn_of_random_ops(functions, in_validation=data is not self._train_data)
+                warn_of_random_ops(functions(), in_validation=data is not self._train_data)
             if data is not None:
                 data.step_taken()
             if data is self._train_data:

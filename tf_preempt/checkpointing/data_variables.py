@@ -65,6 +65,10 @@ class DataVariables:
         """Says whether a data set that was looked at counts in variables of its own."""
         return bool(self._variables.get(name))
 
+    def handles(self) -> set[int]:
+        """The `id` of the handle of each variable."""
+        return {id(one.handle) for variables in self._variables.values() for one in variables}
+
     def take(self) -> dict[str, Any]:
         """The values by name; of data sets that nobody has looked at yet, those of the checkpoint."""
         return self._saved | {

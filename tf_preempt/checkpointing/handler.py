@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import sys
+import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -29,12 +31,15 @@ from tf_preempt.checkpointing.data_variables import DataVariables
 from tf_preempt.checkpointing.directory import directory_news, resolve_directory
 from tf_preempt.checkpointing.generators import Generators
 from tf_preempt.checkpointing.iterator_state import set_position, take_position
+from tf_preempt.checkpointing.kept_variables import variables_kept_by
+from tf_preempt.checkpointing.loop_functions import traced_functions_of
 from tf_preempt.checkpointing.new_positions import NewPositions
 from tf_preempt.checkpointing.random_state import set_random_state, take_random_state
 from tf_preempt.checkpointing.replay import ReplayedIterator, warn_of_replay
 from tf_preempt.checkpointing.saving import Snapshot
 from tf_preempt.checkpointing.session import SessionOptions, TrainingSession
 from tf_preempt.checkpointing.step_randomness import functions_in, warn_of_random_ops
+from tf_preempt.checkpointing.unsaved_variables import UnsavedVariables
 from tf_preempt.checkpointing.worker_part import WorkerPart
 from tf_preempt.errors import CheckpointMismatchError, ConfigError
 from tf_preempt.strategies import _tf_internals
@@ -46,6 +51,10 @@ _T = TypeVar("_T")
 _SYNC_ON_READ = "sync_on_read/"
 _REPLAYED = "replayed"
 _MOST_FUNCTIONS = 20  # that a program's steps are made of
+_HINT = (
+    "give them, or what they belong to, to the checkpoint: "
+    "tf.train.Checkpoint(model=model, optimizer=optimizer, counter=counter, mean=metric.variables)"
+)
 
 
 class PreemptionCheckpointHandler:
@@ -144,6 +153,11 @@ class PreemptionCheckpointHandler:
             *replica_parts.replica_parts(untracked, kept_nowhere_else=True),
         ]
         self._generators = Generators(checkpoint, known=untracked)
+        self._unsaved = UnsavedVariables(
+            lambda: variables_kept_by(checkpoint, known=replica_parts.untracked_variables(checkpoint)),
+            others=self._data_variables.handles,
+            hint=_HINT,
+        )
         self._session = TrainingSession(
             checkpoint,
             committer,
@@ -207,6 +221,7 @@ class PreemptionCheckpointHandler:
         try:
             while self._steps < total:
                 yield self._steps
+                self._look_at_loop(sys._getframe(1))
                 self._count_step()
         finally:
             self._counts_turns = False
@@ -228,9 +243,16 @@ class PreemptionCheckpointHandler:
             Preempted: in its place, in a notebook or with ``on_preemption="raise"``.
             CheckpointWriteError: a save failed; the checkpoints before it are untouched.
         """
-        with self._session.guard():
-            result = distributed_train_function(*args, **kwargs)
-        self._look_at_step(distributed_train_function)
+        function = distributed_train_function
+        execution = self._unsaved.execution(
+            getattr(function, "__code__", function),
+            lambda: functions_in(function),
+            (args, kwargs),
+            partly_eager=not _tf_internals.is_tf_function(function),
+        )
+        with self._session.guard(), execution:
+            result = function(*args, **kwargs)
+        self._look_at_step(function)
         if not self._counts_turns:
             self._count_step()
         return result
@@ -241,6 +263,15 @@ class PreemptionCheckpointHandler:
         if key not in self._looked_at and len(self._looked_at) < _MOST_FUNCTIONS:
             self._looked_at.append(key)
             warn_of_random_ops(functions_in(function))
+
+    def _look_at_loop(self, frame: types.FrameType) -> None:
+        """Looks for the functions of a loop that gives none to `run`, after its first step."""
+        if self._looked_at:
+            return
+        self._looked_at.append(None)
+        functions = traced_functions_of(frame)
+        warn_of_random_ops(functions)
+        self._unsaved.look_at(functions)
 
     def save_checkpoint_if_preempted(self, *args: Any, **kwargs: Any) -> None:
         """Counts a step and saves if it is time; for loops that call neither `run` nor `steps`.
@@ -257,6 +288,7 @@ class PreemptionCheckpointHandler:
             _log.warning(
                 "save_checkpoint_if_preempted takes no options for the save; %s is ignored.", (args, kwargs)
             )
+        self._look_at_loop(sys._getframe(1))
         self._count_step()
 
     def track(self, iterator: Any, name: str | None = None) -> Any:
@@ -386,6 +418,7 @@ class PreemptionCheckpointHandler:
             )
 
     def _capture(self) -> Snapshot:
+        self._unsaved.warn_of_changes()
         # TensorFlow saves the sum of such a variable and restores an equal share to each replica.
         tensors = {name: variable.read_value() for name, variable in self._sync_on_read.items()}
         replica_tensors, checksums = replica_parts.take(self._replica_parts)

@@ -36,6 +36,7 @@ from tf_preempt.strategies._tf_internals.collectives import (
     compiled_by_xla,
     count_instances_in_graph,
     give_own_groups,
+    instance_counters,
 )
 from tf_preempt.strategies._tf_internals.coordination import (
     collectives_configured,
@@ -104,6 +105,11 @@ from tf_preempt.strategies._tf_internals.restarts import (
     end_iterator,
     restart_iterator,
 )
+from tf_preempt.strategies._tf_internals.used_variables import (
+    UsedVariable,
+    is_traced,
+    used_variables,
+)
 from tf_preempt.strategies._tf_internals.variables import (
     is_sync_on_read,
     local_values,
@@ -118,6 +124,7 @@ __all__ = [
     "compiled_by_xla",
     "count_instances_in_graph",
     "give_own_groups",
+    "instance_counters",
     "collectives_configured",
     "coordination_get",
     "coordination_set",
@@ -159,6 +166,9 @@ __all__ = [
     "count_elements",
     "end_iterator",
     "restart_iterator",
+    "UsedVariable",
+    "is_traced",
+    "used_variables",
     "is_sync_on_read",
     "local_values",
     "per_replica_values",

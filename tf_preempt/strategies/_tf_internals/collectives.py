@@ -27,6 +27,7 @@ _GROUPS_PER_STRATEGY = 1000  # a strategy takes two or three
 # Two counters: strategies of one process, which a worker may make alone, must not shift those of the cluster.
 _of_cluster = itertools.count(_GROUPS_PER_STRATEGY, _GROUPS_PER_STRATEGY)
 _of_process = itertools.count(10**9, _GROUPS_PER_STRATEGY)
+_counters: list[Any] = []
 
 
 def give_own_groups(strategy: Any) -> None:
@@ -59,6 +60,11 @@ def count_instances_in_graph(strategy: Any) -> None:
             _count(launcher)
 
 
+def instance_counters() -> list[Any]:
+    """The variables in which collectives count: steps change them, and each process begins them anew."""
+    return list(_counters)
+
+
 def _count(launcher: Any) -> None:
     if not attribute(launcher, "_use_unique_instance_key", "CollectiveReplicaLauncher")():
         return
@@ -66,6 +72,7 @@ def _count(launcher: Any) -> None:
     with tf.init_scope(), tf.device("CPU:0"):
         # int64, as int32 variables live on the host or on the device depending on the kernel.
         counter = tf.Variable(_FIRST_KEY, dtype=tf.int64, trainable=False, name="collective_instance")
+    _counters.append(counter)
 
     def next_instance_key() -> Any:
         if compiled_by_xla():

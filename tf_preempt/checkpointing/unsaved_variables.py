@@ -1,0 +1,212 @@
+"""Variables that a training step uses and no checkpoint holds: a resumed run begins them anew.
+
+A global ``tf.Variable``, a second optimizer, a metric of the program's own: whatever is not reached from the
+model or from the ``tf.train.Checkpoint``.  One that never changes does no harm (a frozen teacher), so values
+are compared: with those after the first execution, whenever a checkpoint is made.  What runs eagerly leaves
+no trace to look at; there, the second execution of the step is compared with before among all variables of
+the process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import gc
+import logging
+import re
+import weakref
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_preempt.checkpointing.fingerprints import fingerprint
+from tf_preempt.checkpointing.kept_variables import components
+from tf_preempt.strategies import _tf_internals
+
+_log = logging.getLogger("tf_preempt")
+_warned: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+
+_MOST_STEPS = 20  # functions that a program's steps are made of
+_MOST_NAMED = 5
+_REPLICA = re.compile(r"(/replica_\d+)?(:\d+)?$")
+
+
+@dataclasses.dataclass(kw_only=True)
+class _Step:
+    """A function that does a step, its traced functions, and how often it was seen."""
+
+    key: Any
+    traced: list[Any] = dataclasses.field(default_factory=list)
+    executions: int = 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Watched:
+    variable: Any
+    text: str
+    fingerprint: int | None
+
+
+class UnsavedVariables:
+    """Watches the variables of training steps that no checkpoint holds.
+
+    Args:
+        kept: gives the variables that a checkpoint holds, in whatever way.
+        others: gives the `id` of handles of variables that are kept and known by their handles only.
+        hint: how the program can have a variable saved.
+    """
+
+    def __init__(
+        self,
+        kept: Callable[[], Iterable[Any]],
+        *,
+        others: Callable[[], Iterable[int]] = lambda: (),
+        hint: str,
+    ) -> None:
+        self._kept, self._others, self._hint = kept, others, hint
+        self._steps: list[_Step] = []
+        self._watched: dict[int, _Watched] = {}
+        self._seen: dict[int, Any] = {}
+
+    @contextlib.contextmanager
+    def execution(
+        self, key: Any, find: Callable[[], Iterable[Any]], arguments: Any = (), *, partly_eager: bool = False
+    ) -> Iterator[None]:
+        """Around each execution of a step; looks at the first one, and where it left no trace, the second.
+
+        Args:
+            key: of the function, the same for each execution.
+            find: gives the function and what it calls.
+            arguments: what it is called with.
+            partly_eager: what is traced need not be all of it.
+        """
+        step = self._step(key)
+        if step is None or step.executions > 1:
+            yield
+            return
+        is_eager = step.executions == 1 and (partly_eager or not step.traced)
+        before = self._of_process() if is_eager else {}
+        yield
+        step.executions += 1
+        if step.executions == 1:
+            self._look(step, find(), arguments)
+        for handle, one in before.items():
+            if fingerprint(one.variable) != one.fingerprint:
+                self._watched.setdefault(handle, one)
+
+    def look_at(self, functions: Iterable[Any]) -> None:
+        """Looks at functions that were executed elsewhere, in place of `execution`.
+
+        Args:
+            functions: those of a loop; what is no ``tf.function`` is passed over.
+        """
+        step = _Step(key=None, executions=2)
+        self._look(step, [one for one in functions if _tf_internals.is_tf_function(one)])
+        if step.traced:
+            self._steps.append(step)
+
+    def warn_of_changes(self) -> None:
+        """Warns of the variables that have changed, each once; called when a checkpoint is made.
+
+        Reads each watched variable: of what is larger than 1 MiB, 1 MiB.
+        """
+        for step in self._steps:
+            self._watch(step.traced)
+        changed = [
+            handle for handle, one in self._watched.items() if fingerprint(one.variable) != one.fingerprint
+        ]
+        if not changed:
+            return
+        kept = self._handles()
+        gone = {handle: self._watched.pop(handle) for handle in changed}
+        new = [one for handle, one in gone.items() if handle not in kept and handle not in _warned]
+        for one in new:
+            _warned[id(one.variable.handle)] = one.variable
+        if new:
+            self._warn([one.text for one in new])
+
+    def _warn(self, texts: Sequence[str]) -> None:
+        named = list(dict.fromkeys(texts))
+        more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
+        _log.warning(
+            "The program uses variables that change and that no checkpoint holds (%s%s): a resumed run "
+            "begins with the values that the program first gives them, and differs from an undisturbed "
+            "one.\nHINT: %s. A program that sets them before each use, as by the number of the step, can "
+            "ignore this.",
+            "; ".join(named[:_MOST_NAMED]),
+            more,
+            self._hint,
+        )
+
+    def _step(self, key: Any) -> _Step | None:
+        for step in self._steps:
+            if step.key is key or step.key == key:
+                return step
+        if len(self._steps) >= _MOST_STEPS:
+            return None
+        self._steps.append(_Step(key=key))
+        return self._steps[-1]
+
+    def _look(self, step: _Step, functions: Iterable[Any], arguments: Any = ()) -> None:
+        found = list(functions)
+        step.traced = [one for one in found if _tf_internals.is_traced(one)]
+        self._watch(step.traced, [*found, *tf.nest.flatten(arguments)])
+
+    def _watch(self, traced: Iterable[Any], values: Iterable[Any] = ()) -> None:
+        """Begins to watch the variables in traces, and those among values that the step is given or uses."""
+        used = [one for fn in traced for one in _tf_internals.used_variables(fn, leave_out=self._seen)]
+        given = [
+            _tf_internals.UsedVariable(variable=part, is_changed=False, place=None)
+            for part in components(values)
+            if id(part.handle) not in self._seen
+        ]
+        if not used and not given:
+            return
+        kept = self._handles()
+        for one in [*used, *given]:
+            handle = id(one.variable.handle)
+            if handle not in self._seen:
+                self._seen[handle] = one.variable
+                if handle not in kept:
+                    self._watched[handle] = _watched(one)
+
+    def _of_process(self) -> dict[int, _Watched]:
+        """All variables of the process that no checkpoint holds."""
+        kept = self._handles()
+        return {
+            id(part.handle): _watched(_tf_internals.UsedVariable(variable=part, is_changed=True, place=None))
+            for part in components(_live_variables())
+            if id(part.handle) not in kept
+        }
+
+    def _handles(self) -> Container[int]:
+        return {id(part.handle) for part in components(self._kept())} | set(self._others())
+
+
+def _live_variables() -> list[Any]:
+    """The variables of the process, those of graphs excepted."""
+    # By type: proxies of other objects answer with the class of those.
+    found = [value for value in gc.get_objects() if issubclass(type(value), tf.Variable)]
+    return [one for one in found if not isinstance(one, tf.distribute.DistributedValues) and _is_eager(one)]
+
+
+def _is_eager(variable: Any) -> bool:
+    try:
+        return not tf.is_symbolic_tensor(variable.handle)
+    except (AttributeError, RuntimeError, ValueError):  # it is of TensorFlow 1, or not made yet
+        return False
+
+
+def _watched(used: _tf_internals.UsedVariable) -> _Watched:
+    return _Watched(variable=used.variable, text=_describe(used), fingerprint=fingerprint(used.variable))
+
+
+def _describe(used: _tf_internals.UsedVariable) -> str:
+    variable, place = used.variable, used.place
+    name = _REPLICA.sub("", variable.name)
+    text = f"{name}, {variable.dtype.name} of shape {tuple(variable.shape)}"
+    if place is None:
+        return text
+    scope = f" in {place.scope}" if place.scope else ""
+    return f"{text}, {'changed' if used.is_changed else 'used'}{scope} at {place.source}"
