@@ -42,14 +42,19 @@ while True:
 
 
 @pytest.fixture
-def run_until_sigterm(run_script: Any, tmp_path: pathlib.Path) -> Any:
-    def run(environ: dict[str, str], *steps: str) -> int:
+def program_until_sigterm(run_script: Any, tmp_path: pathlib.Path) -> Any:
+    def run(environ: dict[str, str], *steps: str) -> Any:
         source = PROGRAM.format(
             environ=json.dumps(environ), directory=str(tmp_path), steps="\n".join(steps).format(arguments="")
         )
-        return int(run_script(source).rc)
+        return run_script(source)
 
     return run
+
+
+@pytest.fixture
+def run_until_sigterm(program_until_sigterm: Any) -> Any:
+    return lambda *given: int(program_until_sigterm(*given).rc)
 
 
 @pytest.mark.parametrize(
@@ -75,6 +80,39 @@ def test_another_sigterm_ends_the_program_and_nothing_more(
 ) -> None:
     assert run_until_sigterm(slurm(CALM), begin) == -signal.SIGTERM
     assert slurm.asked() == ["show job -o 7"]
+
+
+OVER_THE_LIMIT = CALM.replace("RUNNING Reason=None", "COMPLETING Reason=TimeLimit")
+IN_QUEUE = CALM.replace("Restarts=0", "Restarts=1")
+FAST = "standby.OTHER_TASKS_WAIT_S = 0.0\n"
+
+
+@pytest.mark.parametrize(
+    ("begin", "when"), [(AFTER, "after the training"), (FAST + CALLBACK, "before the training began")]
+)
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        (IN_QUEUE, "Slurm job 7, run 0: requeued already: Slurm runs it again by itself."),
+        (OVER_THE_LIMIT, "its time limit: the notice came {when}, so that it is not requeued; ask for more"),
+    ],
+    ids=["no grace", "time limit"],
+)
+def test_a_program_that_does_not_train_says_what_becomes_of_its_job(
+    program_until_sigterm: Any, slurm: Any, begin: str, when: str, record: str, said: str
+) -> None:
+    result = program_until_sigterm(slurm(record), begin)
+    assert result.rc == -signal.SIGTERM
+    assert result.stderr.count(f"SIGTERM came {when}; it ends the program when the Slurm job") == 1
+    assert result.stderr.count(said.format(when=when)) == 1
+
+
+def test_a_task_that_is_not_the_first_says_that_the_signal_has_come_and_no_more(
+    program_until_sigterm: Any, slurm: Any
+) -> None:
+    result = program_until_sigterm({**slurm(IN_QUEUE), "SLURM_PROCID": "1"}, FAST, CALLBACK)
+    assert result.stderr.count("SIGTERM came before the training began") == 1
+    assert "Slurm job 7" not in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -143,8 +181,8 @@ def test_a_second_sigterm_ends_a_program_that_waits(run_script: Any, slurm: Any)
         f"import json, os, signal, threading\nfrom tf_preempt.termination import standby\n"
         f"standby._ONE_NOTICE_S = 0.0\n"
         "settle, settled = standby.settle_preemption, threading.Event()\n"
-        "def settle_and_tell(*given):\n"
-        "    verdict = settle(*given)\n"
+        "def settle_and_tell(*given, **named):\n"
+        "    verdict = settle(*given, **named)\n"
         "    settled.set()\n"
         "    return verdict\n"
         "standby.settle_preemption = settle_and_tell\n"

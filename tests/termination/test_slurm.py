@@ -208,7 +208,13 @@ def test_the_job_is_requeued_where_a_rest_is_left(cause, said):
     [
         ({"requeue": "never"}, record(), {}, RESTART_LOCAL, "SlurmOptions.requeue='never'"),
         ({}, record(is_batch=False, may_requeue=True), {}, RESTART_LOCAL, "only what sbatch has started"),
-        ({}, record(is_batch=True, may_requeue=False), {}, RESTART_LOCAL, "--no-requeue"),
+        (
+            {},
+            record(is_batch=True, may_requeue=False),
+            {},
+            RESTART_LOCAL,
+            "--no-requeue (or JobRequeue=0 is set); submit it again to go on from there",
+        ),
         ({}, record(), {"no_progress": 2}, PERMANENT, "2 runs in a row saved nothing new"),
         ({"max_no_progress": 1}, record(), {"no_progress": 1}, PERMANENT, "this run saved nothing new"),
         ({"max_requeues": 3}, record(), {"requeues": 3}, PERMANENT, "all 3 requeues are used up"),
@@ -268,6 +274,15 @@ def test_after_a_refusal_only_those_stay_whom_slurm_requeues_when_it_ends_them(c
     assert words in verdict.reason
     assert "(`scontrol` is not here)" in verdict.reason
     assert "HINT" not in verdict.reason
+
+
+WITHOUT_TRAINING = [
+    ("preempted_and_requeued", 6, "run 0: requeued already: Slurm runs it again by itself."),
+    ("time_limit", 1, "its time limit: the notice came here, so that it is not requeued; ask for more time"),
+    ("cancelled", 3, "cancelled: a job that its owner cancels is not requeued."),
+    ("unlimited", 26, "a notice while the job runs on: it came here, so that the job is not requeued."),
+    ("node_failed_no_requeue", 19, "a node failed: it came here, so that the job is not requeued."),
+]
 
 
 class FakeSlurm:
@@ -461,3 +476,31 @@ def test_settle_after_a_lost_worker(fake_slurm, make_exit, is_supervised, action
     settler = make_exit("node_failed_no_kill", job_id=30, is_supervised=is_supervised)
     verdict = settler.settle(source="", incarnation=0, made_progress=True, is_lost=True)
     assert (verdict.action, verdict.cause) == (action, Cause.LOST_WORKER)
+
+
+@pytest.mark.parametrize(("name", "job_id", "words"), WITHOUT_TRAINING)
+def test_without_a_training_only_a_preemption_has_the_job_requeued_and_all_is_said(
+    fake_slurm, make_exit, caplog, name, job_id, words
+):
+    fake_slurm.says(name)
+    verdict = make_exit(name, job_id=job_id).settle_preemption(when="here")
+    assert verdict.action is Action.LEAVE
+    assert words in caplog.text
+    assert fake_slurm.asked == [f"show job -o {job_id}"]
+
+
+@pytest.mark.parametrize(("name", "job_id"), [case[:2] for case in WITHOUT_TRAINING])
+def test_a_supervisor_whose_program_has_said_it_is_silent(fake_slurm, make_exit, caplog, name, job_id):
+    fake_slurm.says(name)
+    assert make_exit(name, job_id=job_id).settle_preemption() is None
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize("when", [None, "here"])
+def test_a_preempted_job_that_does_not_train_is_requeued_and_that_is_said_once(
+    fake_slurm, make_exit, caplog, when
+):
+    fake_slurm.says("preempted")
+    verdict = make_exit("preempted", job_id=6).settle_preemption(when=when)
+    assert verdict.action is Action.REQUEUE
+    assert caplog.text.count("preempted: the job is requeued") == 1

@@ -26,7 +26,7 @@ from tf_preempt.termination.auto import Platform
 from tf_preempt.termination.requeue_record import RequeueRecord
 from tf_preempt.termination.slurm import Action, Cause, SlurmExit, Verdict
 from tf_preempt.termination.slurm_options import SlurmOptions
-from tf_preempt.termination.standby import OTHER_TASKS_WAIT_S
+from tf_preempt.termination.standby import AFTER_TRAINING, OTHER_TASKS_WAIT_S
 
 _log = logging.getLogger("tf_preempt")
 # The controller is asked up to three times, 10 s each, for the job and for the requeue.
@@ -170,7 +170,7 @@ class Departure:
         if self._slurm is None:
             return
         if self._cluster.is_chief:
-            self.wait_if_told_to_stay(self._slurm.settle_preemption())
+            self.wait_if_told_to_stay(self._slurm.settle_preemption(when=AFTER_TRAINING))
         else:
             threading.Event().wait(OTHER_TASKS_WAIT_S)
 

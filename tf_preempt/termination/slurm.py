@@ -50,6 +50,7 @@ __all__ = [
     "cause_of",
     "decide",
     "settle_preemption",
+    "without_training",
 ]
 
 _log = logging.getLogger("tf_preempt")
@@ -190,13 +191,35 @@ def decide(
     if record is not None and record.is_batch is False:
         return leave("not requeued, as Slurm requeues only what sbatch has started; start it again yourself")
     if record is not None and record.may_requeue is False:
-        return leave("not requeued, as it was submitted with --no-requeue (or JobRequeue=0 is set); it ends")
+        why = "not requeued, as it was submitted with --no-requeue (or JobRequeue=0 is set)"
+        return leave(f"{why}; submit it again to go on from there")
     if no_progress >= options.max_no_progress:
         times = f"{no_progress} runs in a row" if no_progress > 1 else "this run"
         return leave(f"not requeued, as {times} saved nothing new; a smaller save_every may help", PERMANENT)
     if options.max_requeues is not None and requeues >= options.max_requeues:
         return leave(f"not requeued, as all {options.max_requeues} requeues are used up", PERMANENT)
     return Verdict(action=Action.REQUEUE, cause=cause, reason="the job is requeued")
+
+
+def without_training(cause: Cause, when: str) -> Verdict:
+    """What a program does that has nothing to save and whose job is not in the grace of a preemption.
+
+    Only a preemption is answered with a requeue then: after other notices nobody would count how often that
+    came to nothing.
+
+    Args:
+        cause: why it has to leave.
+        when: the moment, in words: ``before the training began``.
+    """
+    if cause is Cause.REQUEUED:
+        reason = "Slurm runs it again by itself"
+    elif cause is Cause.CANCELLED:
+        reason = "a job that its owner cancels is not requeued"
+    elif cause is Cause.TIME_LIMIT:
+        reason = f"the notice came {when}, so that it is not requeued; ask for more time (#SBATCH --time)"
+    else:
+        reason = f"it came {when}, so that the job is not requeued"
+    return Verdict(action=Action.LEAVE, cause=cause, reason=reason)
 
 
 def after_refusal(verdict: Verdict, words: str) -> Verdict:
@@ -277,15 +300,19 @@ class SlurmExit:
             )
         )
 
-    def settle_preemption(self) -> Verdict | None:
-        """Has a preempted job requeued whose program has ended before it could do that.
+    def settle_preemption(self, *, when: str | None = None) -> Verdict | None:
+        """Has a preempted job requeued whose program does not train, or has ended before it could do that.
 
-        To be called by its supervisor.  After any other notice the job is not requeued: nobody would count
-        how often that came to nothing.
+        After any other notice the job is not requeued: nobody would count how often that came to nothing.
+
+        Args:
+            when: the moment, in words; that nothing is done, and why, is said then, too.  None: somebody
+                else says it, as a supervisor's program does.
 
         Returns:
-            What was decided; None if the job is not preempted, or requeued already.  Where Slurm cannot be
-            asked, the job may as well be cancelled: then it is left to Slurm, which requeues it or not.
+            What was decided; None if the job is not preempted, or requeued already, and `when` is not given.
+            Where Slurm cannot be asked, the job may as well be cancelled: then it is left to Slurm, which
+            requeues it or not.
         """
         record = self._ask()
         if record is None and self._has_no_such_job:
@@ -294,9 +321,9 @@ class SlurmExit:
         if record is None:
             words = "Slurm requeues a preempted job that it ends itself; another SIGTERM ends the program"
             return self._act(Verdict(action=Action.STAY, cause=Cause.UNKNOWN, reason=words))
-        if cause is not Cause.PREEMPTED:
-            return None
-        return self._act(decide(cause, record, self._options))
+        if cause is Cause.PREEMPTED:
+            return self._act(decide(cause, record, self._options))
+        return self._act(without_training(cause, when)) if when else None
 
     def _act(self, verdict: Verdict) -> Verdict:
         """Has the job requeued, if that was decided, and says what was done."""
@@ -343,15 +370,19 @@ class SlurmExit:
         return after_refusal(verdict, str(refusal))
 
 
-def settle_preemption(environ: Mapping[str, str], options: SlurmOptions) -> Verdict | None:
+def settle_preemption(
+    environ: Mapping[str, str], options: SlurmOptions, *, when: str | None = None
+) -> Verdict | None:
     """Has a preempted job requeued whose program does not train; `SlurmExit.settle_preemption` says how.
 
     Args:
         environ: the environment variables of one of the job's tasks.
         options: what the user wants.
+        when: see there.
 
     Raises:
         SlurmError: nothing says which job it is.
     """
     run = SlurmRun.from_environ(environ)
-    return SlurmExit(run, SlurmControl(environ), options, None, is_supervised=True).settle_preemption()
+    slurm = SlurmExit(run, SlurmControl(environ), options, None, is_supervised=True)
+    return slurm.settle_preemption(when=when)

@@ -2,7 +2,9 @@
 
 Nothing is there to be saved, but a program that SIGTERM ends in the grace of a preemption turns its Slurm job
 into a failed one.  So from the making of a strategy or callback to the training, and from its end to the next
-one or to the end of the process, the job is seen to before the signal takes its usual course.
+one or to the end of the process, the job is seen to before the signal takes its usual course.  Every task
+says at once that the signal has come: what follows in it (a collective that misses a worker which has left)
+reads as a fault of the program otherwise.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ from tf_preempt.termination.slurm_options import SlurmOptions
 from tf_preempt.termination.watcher import TerminationMonitor
 
 __all__ = [
+    "AFTER_TRAINING",
+    "BEFORE_TRAINING",
     "OTHER_TASKS_WAIT_S",
     "begin",
     "begin_before_training",
@@ -37,6 +41,9 @@ __all__ = [
 
 _log = logging.getLogger("tf_preempt")
 
+BEFORE_TRAINING = "before the training began"
+AFTER_TRAINING = "after the training"
+"""When a notice came, for the log."""
 OTHER_TASKS_WAIT_S = 15.0
 """Who ends first may make Slurm end the step while the first task still asks the controller; in seconds."""
 # Slurm and srun both pass a signal on, so that one notice may come as two signals.
@@ -50,10 +57,12 @@ class _Standby:
 
     Args:
         settle: sees to the job; returns when the process may end.
+        when: at which moment of the program, in words.
     """
 
-    def __init__(self, settle: Callable[[], None]) -> None:
+    def __init__(self, settle: Callable[[], None], when: str) -> None:
         self._settle = settle
+        self._when = when
         self._noticed = threading.Event()
         self._noticed_at = 0.0
         self._settled = threading.Event()
@@ -83,6 +92,7 @@ class _Standby:
         if not self._noticed.is_set():
             self._noticed_at = now
             self._noticed.set()
+            _log.warning("SIGTERM came %s; it ends the program when the Slurm job is seen to.", self._when)
             threading.Thread(target=self._settle_and_end, name="tf_preempt-standby", daemon=True).start()
         elif now - self._noticed_at > _ONE_NOTICE_S:
             _log.warning("SIGTERM came again, and ends the program at once.")
@@ -111,13 +121,14 @@ _trainings: set[int] = set()
 _wanted = SlurmOptions()
 
 
-def begin(settle: Callable[[], None]) -> None:
+def begin(settle: Callable[[], None], *, when: str = AFTER_TRAINING) -> None:
     """Begins to listen, in place of what listened before, where the program leaves SIGTERM to us.
 
     Calling it again is also how SIGTERM comes back when TensorFlow has taken it.
 
     Args:
         settle: called on SIGTERM, in another thread; when it returns, the signal ends the process.
+        when: at which moment of the program, in words for the log.
     """
     global _current
     before = _current
@@ -125,7 +136,7 @@ def begin(settle: Callable[[], None]) -> None:
     if _trainings or not is_main_thread or (before is not None and before.is_settling):
         return
     is_free = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL or _signal_hub.is_left_to_us(signal.SIGTERM)
-    _current = _Standby(settle) if is_free else None
+    _current = _Standby(settle, when) if is_free else None
     if before is not None:
         before.close()  # after the other has begun: no signal may fall in between
 
@@ -145,7 +156,7 @@ def begin_before_training(environ: Mapping[str, str], options: SlurmOptions | No
         end()
         return
     options = _wanted
-    begin(lambda: _settle_before_training(environ, options))
+    begin(lambda: _settle_before_training(environ, options), when=BEFORE_TRAINING)
 
 
 def decline() -> None:
@@ -182,7 +193,7 @@ def _settle_before_training(environ: Mapping[str, str], options: SlurmOptions) -
         threading.Event().wait(OTHER_TASKS_WAIT_S)
         return
     try:
-        verdict = settle_preemption(environ, options)
+        verdict = settle_preemption(environ, options, when=BEFORE_TRAINING)
     except SlurmError as error:
         _log.warning("Nothing says which job this is, so it is not requeued: %s", error)
         return
