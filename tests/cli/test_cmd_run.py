@@ -29,6 +29,21 @@ def test_preempted_program_is_run_again_and_each_decision_said(cli):
     )
 
 
+@pytest.mark.parametrize(("tasks", "told"), [("2", " [task 1]\n"), ("1", "finished\n")])
+def test_in_a_step_of_several_tasks_each_line_says_whose_it_is(cli, tasks, told):
+    step = {
+        "SLURM_JOB_ID": "7",
+        "SLURM_STEP_ID": "0",
+        "SLURM_PROCID": str(int(tasks) - 1),
+        "SLURM_STEP_NUM_TASKS": tasks,
+        "SLURM_STEP_NODELIST": "localhost",
+        "SLURM_STEP_TASKS_PER_NODE": tasks,
+    }
+    result = cli("run", "--", *python("pass"), env=step)
+    assert result.stderr.startswith("tf-preempt: not restarting: exit status 0 = finished")
+    assert result.stderr.endswith(told)
+
+
 def test_budget_can_be_chosen(cli):
     result = cli("run", *QUICK, "--max-restarts", "1", "--", *python(LIVES + "sys.exit(42)"))
     assert (result.rc, result.stdout.count("life")) == (42, 2)

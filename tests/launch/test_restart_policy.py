@@ -43,6 +43,9 @@ def test_program_that_asks_for_no_restart_gets_none(returncode, exit_code, meani
     [
         (ended(42, committed=318), "exit status 42 = preempted, committed step 318"),
         (ended(143), "exit status 143 = preempted"),
+        (ended(134), "exit status 134 = preempted"),
+        (ended(137), "exit status 137 = killed by SIGKILL, or preempted"),
+        (ended(138), "exit status 138 = killed by SIGUSR1, or preempted"),
         (Incarnation(returncode=-9), "killed by SIGKILL = may work when tried again"),
     ],
 )
@@ -53,7 +56,9 @@ def test_preempted_program_is_restarted_and_the_reason_given(incarnation, reason
 def test_users_own_restart_code_is_restarted():
     incarnation = Incarnation(returncode=7)
     assert isinstance(EXACT.decide([incarnation]), Stop)
-    assert isinstance(RestartPolicy(restart_codes=frozenset({7})).decide([incarnation]), Restart)
+    decision = RestartPolicy(restart_codes=frozenset({7})).decide([incarnation])
+    assert isinstance(decision, Restart)
+    assert decision.reason == "exit status 7 = preempted"
 
 
 def test_budget_counts_all_restarts_and_keeps_the_programs_status():

@@ -193,6 +193,16 @@ def test_what_was_passed_on_and_how_the_program_ended_is_said(program, when, cap
     ]
 
 
+def test_of_a_program_that_has_saved_it_is_said_that_it_goes_on_another_time(program, when, caplog):
+    caplog.set_level(logging.INFO, "tf_preempt")
+    when("ready", kill_self(signal.SIGTERM))
+    assert program(SAVES).run() == 42
+    assert caplog.records[-1].message == (
+        "not restarting: SIGTERM asked for the end, and the program has ended "
+        "(exit status 42: it goes on when it is started again)"
+    )
+
+
 def test_program_that_finishes_after_a_signal_is_a_success(program, when):
     when("ready", kill_self(signal.SIGTERM))
     source = "signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\nopen('ready', 'w')\ntime.sleep(120)"

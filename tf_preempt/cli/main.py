@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from types import ModuleType
@@ -22,6 +23,7 @@ from absl.flags import argparse_flags
 from absl.logging import converter
 
 from tf_preempt import __version__
+from tf_preempt._slurm import rank_in_step, tasks_in_step
 from tf_preempt.errors import ConfigError, LaunchError, TfPreemptError
 from tf_preempt.termination.exit_codes import PERMANENT, USAGE
 
@@ -143,7 +145,9 @@ def _exit_status(error: TfPreemptError) -> int:
 def _log_to_stderr(level: int) -> None:
     """What this package logs goes to the terminal, recognisable among what the program says itself."""
     handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("tf-preempt: %(message)s"))
+    # Several tasks of a step write to one file, and srun tells them apart only if it was asked to.
+    task = f" [task {rank_in_step(os.environ)}]" if tasks_in_step(os.environ) > 1 else ""
+    handler.setFormatter(logging.Formatter(f"tf-preempt: %(message)s{task}"))
     logger = logging.getLogger("tf_preempt")
     logger.handlers = [handler]
     logger.setLevel(level)

@@ -14,7 +14,14 @@ from collections.abc import Callable, Sequence
 
 from tf_preempt.errors import ConfigError
 from tf_preempt.goodput.status_file import Status
-from tf_preempt.termination.exit_codes import PERMANENT, Outcome, classify, describe, shell_status
+from tf_preempt.termination.exit_codes import (
+    PERMANENT,
+    RESTART_CODES,
+    Outcome,
+    classify,
+    describe,
+    shell_status,
+)
 
 __all__ = ["Incarnation", "Restart", "RestartPolicy", "Stop"]
 
@@ -137,11 +144,18 @@ class RestartPolicy:
             Outcome.SUCCESS: "finished",
             Outcome.INTERRUPTED: "Ctrl-C",
             Outcome.PERMANENT: "permanent error",
-            Outcome.RESTART: "preempted" if code > 0 else "may work when tried again",
+            Outcome.RESTART: self._why_again(code),
         }[classify(code, restart_codes=self.restart_codes)]
         committed = status.committed_step if status else None
         step = "" if committed is None else f", committed step {committed}"
         return f"{describe(code)} = {meaning}{step}"
+
+    def _why_again(self, code: int) -> str:
+        if code < 0:
+            return "may work when tried again"
+        if code in self.restart_codes or code in RESTART_CODES:
+            return "preempted"
+        return f"{describe(128 - code)}, or preempted"  # a shell or srun tells so of what it has started
 
 
 def _progress(history: Sequence[Incarnation]) -> list[bool | None]:

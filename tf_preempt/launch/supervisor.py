@@ -22,7 +22,7 @@ from tf_preempt.launch.process_tree import ProcessTree, check_command
 from tf_preempt.launch.restart_policy import Incarnation, RestartPolicy, Stop
 from tf_preempt.launch.slurm_requeue import settle_for_program
 from tf_preempt.launch.tree_watch import Escalation, TreeWatch
-from tf_preempt.termination.exit_codes import describe, shell_status
+from tf_preempt.termination.exit_codes import RESTART_LOCAL, describe, shell_status
 from tf_preempt.termination.slurm import Action
 from tf_preempt.termination.slurm_options import SlurmOptions
 
@@ -157,9 +157,10 @@ class Supervisor:
 
     def _leave(self, last: Incarnation, returncode: int, signum: int) -> int:
         _logger.info(
-            "not restarting: %s asked for the end, and the program has ended (%s)",
+            "not restarting: %s asked for the end, and the program has ended (%s%s)",
             signal.Signals(signum).name,
             describe(returncode),
+            ": it goes on when it is started again" if returncode == RESTART_LOCAL else "",
         )
         has_trained = last.status is not None
         verdict = settle_for_program(self._environ, returncode, signum, has_trained=has_trained)

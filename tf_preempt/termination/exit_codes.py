@@ -53,6 +53,7 @@ __all__ = [
     "CANCELLED",
     "PERMANENT",
     "RESTART_AGENT_PLATFORM",
+    "RESTART_CODES",
     "RESTART_LOCAL",
     "RESTART_SIGTERM",
     "USAGE",
@@ -84,6 +85,9 @@ _RESTART_BY_PLATFORM = {
     "kubernetes": RESTART_SIGTERM,
     "agent_platform": RESTART_AGENT_PLATFORM,
 }
+
+RESTART_CODES = frozenset(_RESTART_BY_PLATFORM.values())
+"""All statuses with which programs of this package say that they were preempted."""
 
 _SHELL_SIGNAL_BASE = 128
 # By name, as not every system that can import this module has all of them.
