@@ -351,6 +351,17 @@ def test_an_error_of_the_training_is_told_and_one_of_a_lost_worker_is_not(tmp_pa
     assert [(event["incarnation"], event["error"]) for event in told] == [(0, "ValueError: no such column")]
 
 
+def test_a_worker_that_is_lost_before_any_commit_is_not_said_to_have_left_one(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    session = Loop(tmp_path, cluster=Cluster(worker=0, workers=2)).session
+    with pytest.raises(SystemExit) as left, session.guard():
+        raise errors.WorkerLostError("worker 1 does not answer")
+    assert left.value.code == 42
+    assert "A worker was lost; a new start goes on from the last commit, if any." in caplog.text
+    assert "untouched" not in caplog.text
+
+
 def test_an_error_that_is_handled_around_a_training_is_not_its_own(tmp_path: pathlib.Path) -> None:
     try:
         raise FileNotFoundError("no older run")

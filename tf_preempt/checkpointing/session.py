@@ -550,11 +550,11 @@ class TrainingSession:
             self._event("exit", code=PERMANENT)
             self.close(commit_wait_s=_LOST_WAIT_S)
             self._leaving.leave_for_good(f"The training ends, because {told}.")
-        _log.error("Another worker is lost (%s); leaving for a restart from the last commit.", reason)
+        _log.error("Another worker is lost (%s); leaving for a restart.", reason)
         self._leaves = True
         began = self._events is not None
         verdict = self._departure.after_loss(incarnation=self.incarnation if began else None)
-        self._leave("A worker was lost; the last commit is untouched.", verdict)
+        self._leave("A worker was lost; a new start goes on from the last commit, if any.", verdict)
 
     def _error_of_another_worker(self) -> str | None:
         if self._events is None:
