@@ -23,6 +23,7 @@ from typing import Any
 from tf_preempt.callbacks._keras_internals import Epochs
 from tf_preempt.callbacks.resume_point import DataPlace
 from tf_preempt.callbacks.second_passes import SecondPasses, warn_of_lost_seeds
+from tf_preempt.checkpointing.any_workers import bound_to_workers, go_ahead
 from tf_preempt.checkpointing.iterator_state import (
     advance,
     set_epochs,
@@ -141,7 +142,8 @@ class DataStream:
         epochs = tensors
         if not set_position(iterator, self._name, tensors) and place.kept:
             set_epochs(iterator, new, tensors)
-            advance(iterator, place.taken)
+            # Without a state: TensorFlow cannot save it, or another number of workers saved theirs.
+            (advance if bound_to_workers(iterator, workers=1) else go_ahead)(iterator, place.taken)
             epochs = take_epochs(iterator, self._name)
         if not seeds_in_state and f"{new}/0" in tensors:
             set_position(self._epochs.create_iterator(), new, tensors)

@@ -6,10 +6,18 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_preempt.checkpointing import replica_parts
 from tf_preempt.checkpointing.generators import Generators
+from tf_preempt.checkpointing.merging import Component, Way
 from tf_preempt.checkpointing.replica_parts import is_accumulator
 from tf_preempt.errors import CheckpointMismatchError
 from tf_preempt.strategies import _tf_internals
+
+_METRIC = "metric/"
+_WAYS: dict[str, Way] = {"sum": "sum", "mean": "mean", "only_first_replica": "first", "none": "first"}
+
+FAMILIES = (_METRIC, *replica_parts.FAMILIES)
+"""Beginnings of the names of what each replica has of the model's state."""
 
 
 def saved_variables(model: Any) -> list[Any]:
@@ -50,18 +58,22 @@ def metric_parts(model: Any) -> dict[str, Any]:
     parts back, and the epoch's result would differ in the last bits.
     """
     return {
-        f"metric/{index}/{replica}": part.read_value()
+        f"{_METRIC}{index}/{replica}": part.read_value()
         for index, variable in enumerate(model.metrics_variables)
         for replica, part in enumerate(_tf_internals.local_values(variable))
     }
 
 
-def written_by_replicas(model: Any) -> list[Any]:
+def written_by_replicas(model: Any, *, also_by_one: bool = False) -> list[Any]:
     """Variables that each replica may write by itself; none where there is one replica.
 
     Weights that are not trained, and the gradients that the optimizer accumulates.
+
+    Args:
+        model: of Keras.
+        also_by_one: those, too, of a model that has one replica now.
     """
-    if model.distribute_strategy.num_replicas_in_sync == 1:
+    if model.distribute_strategy.num_replicas_in_sync == 1 and not also_by_one:
         return []
     metrics = {id(variable) for variable in model.metrics_variables}
     optimizer = getattr(model, "optimizer", None)
@@ -71,13 +83,24 @@ def written_by_replicas(model: Any) -> list[Any]:
     return [one for one in model.non_trainable_variables if id(one) not in metrics] + accumulators
 
 
+def components(model: Any) -> list[Component]:
+    """What the replicas of this worker have of metrics and of `written_by_replicas`, for `merge_parts`."""
+    of_metrics = [
+        Component(name=f"{_METRIC}{index}/{replica}", variable=part, way=_WAYS[variable.aggregation])
+        for index, variable in enumerate(model.metrics_variables)
+        for replica, part in enumerate(_tf_internals.local_values(variable))
+    ]
+    written = replica_parts.replica_parts(written_by_replicas(model, also_by_one=True))
+    return of_metrics + replica_parts.components(written)
+
+
 def check_metric_parts(model: Any, tensors: dict[str, Any]) -> None:
     """Checks that what `metric_parts` has read belongs to this model's metrics.
 
     Raises:
         CheckpointMismatchError: the model has other metrics than the one that was saved.
     """
-    saved = {name: list(tensor.shape) for name, tensor in tensors.items() if name.startswith("metric/")}
+    saved = {name: list(tensor.shape) for name, tensor in tensors.items() if name.startswith(_METRIC)}
     present = {name: list(part.shape) for name, part in metric_parts(model).items()}
     if present != saved:
         raise CheckpointMismatchError(
@@ -91,7 +114,7 @@ def set_metric_parts(model: Any, tensors: dict[str, Any]) -> None:
     """Assigns what `metric_parts` has read, after `check_metric_parts`."""
     for index, variable in enumerate(model.metrics_variables):
         for replica, part in enumerate(_tf_internals.local_values(variable)):
-            part.assign(tensors[f"metric/{index}/{replica}"])
+            part.assign(tensors[f"{_METRIC}{index}/{replica}"])
 
 
 def scalar_values(model: Any) -> list[tuple[Any, Any]]:

@@ -22,13 +22,16 @@ from tf_preempt.callbacks.data_stream import DataStream
 from tf_preempt.callbacks.kept_by_fit import HINT, kept_variables
 from tf_preempt.callbacks.resume_point import DataPlace, Phase, ResumePoint
 from tf_preempt.checkpointing import replica_parts
+from tf_preempt.checkpointing.any_workers import bound_to_workers
 from tf_preempt.checkpointing.data_randomness import (
     describe_outside,
     warn_of_lost_cache,
     warn_of_unseeded_order,
 )
 from tf_preempt.checkpointing.data_variables import DataVariables
+from tf_preempt.checkpointing.generators import FAMILY
 from tf_preempt.checkpointing.iterator_state import take_position
+from tf_preempt.checkpointing.merging import Component
 from tf_preempt.checkpointing.random_state import set_random_state, take_random_state
 from tf_preempt.checkpointing.restoring import Restored
 from tf_preempt.checkpointing.saving import Snapshot
@@ -82,6 +85,7 @@ class ProtectedFit:
         self._was_restored = False
         self._ended = False
         self._looked_at: set[str] = set()
+        self._bound: dict[str, str] = {}
         # Logs of the phase's last step, and of the epoch's training while its validation runs.
         self._logs: Any = {}
         self._epoch_logs: dict[str, Any] = {}
@@ -130,11 +134,13 @@ class ProtectedFit:
 
     def _prepare(self, restored: Restored) -> None:
         resume = ResumePoint.from_json(restored.manifest.resume)
+        restored = restored.merged(self._components, (*model_state.FAMILIES, FAMILY))
         self._was_restored = True
+        self._bound = dict(resume.bound_to_workers)
         self._check_same_data(resume)
         if resume.phase != "finished":  # an epoch that is over has no use for its metrics
             model_state.check_metric_parts(self._model, restored.part.tensors)
-        replica_parts.check(self._replica_parts(), restored.part.tensors)
+        replica_parts.check(self._replica_parts(also_by_one=True), restored.part.tensors)
         self._resume, self._restored_part = resume, restored.part
         self._restored_prefix = restored.manifest.prefix
         self._data_variables.expect(restored.part.tensors)
@@ -145,6 +151,9 @@ class ProtectedFit:
         keras_internals.set_initial_epoch(self._model, over)
         if resume.phase == "finished" and over >= self._epochs:
             _log.warning("Training is complete already (%d epochs): nothing is trained.", resume.epoch)
+
+    def _components(self) -> list[Component]:
+        return model_state.components(self._model) + self._generators.components()
 
     def _check_same_data(self, resume: ResumePoint) -> None:
         """Refuses a data set of another length: the saved place in it would mean something else.
@@ -272,7 +281,7 @@ class ProtectedFit:
             variable.assign(value)
         part = self._restored_part
         checksums = part.values.get("replica_checksums", {})
-        replica_parts.restore(self._replica_parts(), part.tensors, checksums)
+        replica_parts.restore(self._replica_parts(also_by_one=True), part.tensors, checksums)
         self._restore_history(resume)
         self._states.restore(resume.callbacks, part.tensors, phase=resume.phase, go_on=go_on)
         with self._model.distribute_strategy.scope():
@@ -299,8 +308,9 @@ class ProtectedFit:
             return
         model_state.set_metric_parts(self._model, tensors)
 
-    def _replica_parts(self) -> list[replica_parts.ReplicaPart]:
-        return replica_parts.replica_parts(model_state.written_by_replicas(self._model))
+    def _replica_parts(self, *, also_by_one: bool = False) -> list[replica_parts.ReplicaPart]:
+        written = model_state.written_by_replicas(self._model, also_by_one=also_by_one)
+        return replica_parts.replica_parts(written)
 
     def _restore_history(self, resume: ResumePoint) -> None:
         history = getattr(self._model, "history", None)
@@ -372,6 +382,7 @@ class ProtectedFit:
             train=train,
             validate=validate,
             callbacks=states,
+            bound_to_workers=dict(self._bound),
         )
         part = WorkerPart(
             tensors=model_state.metric_parts(self._model)
@@ -408,6 +419,11 @@ class ProtectedFit:
             return
         self._looked_at.add(name)
         self._data_variables.look_at(iterator, name)
+        for known in (name, ""):
+            self._bound.pop(known, None)
+        reason = bound_to_workers(iterator, workers=self._session.workers)
+        if reason is not None:
+            self._bound[name] = reason
         self._warn_if_it_comes_otherwise(iterator, "training" if name == _TRAIN else "validation")
 
     def _warn_if_it_comes_otherwise(self, iterator: Any, what: str) -> None:

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any, Literal
 
 from tf_preempt.callbacks import logs
+from tf_preempt.checkpointing.startup import BOUND, WRITTEN_EARLIER
 from tf_preempt.errors import CheckpointFormatError
 
 Phase = Literal["train", "validate", "finished"]
@@ -50,6 +51,7 @@ class ResumePoint:
         train: the training data.
         validate: the validation data; None before the first validation.
         callbacks: state of the other callbacks, see `callback_states`.
+        bound_to_workers: data with which no other number of workers can go on, and why; see `any_workers`.
     """
 
     epoch: int
@@ -63,6 +65,7 @@ class ResumePoint:
     train: DataPlace
     validate: DataPlace | None
     callbacks: list[Any]
+    bound_to_workers: dict[str, str]
 
     def to_json(self) -> dict[str, Any]:
         """The resume point as JSON values."""
@@ -78,6 +81,7 @@ class ResumePoint:
         Raises:
             CheckpointFormatError: it was written by something else, a custom loop for example.
         """
+        fields = {BOUND: WRITTEN_EARLIER} | fields
         known = {field.name for field in dataclasses.fields(cls)}
         missing = known - set(fields)
         if missing:

@@ -14,11 +14,13 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_preempt.checkpointing.merging import Component
 from tf_preempt.strategies import _tf_internals
 
 _log = logging.getLogger("tf_preempt")
 
 _PREFIX = "generator/"
+FAMILY = _PREFIX
 _KERAS, _TENSORFLOW = "keras", "tensorflow"
 _BOOKKEEPING = "_self_"  # attributes in which TensorFlow lists what it tracks
 _DEEPEST = 3  # containers and objects in each other
@@ -44,6 +46,14 @@ class Generators:
             for place, variable in self._variables().items()
             for replica, part in enumerate(_tf_internals.local_values(variable))
         }
+
+    def components(self) -> list[Component]:
+        """The states as `merge_parts` takes them."""
+        return [
+            Component(name=f"{_PREFIX}{place}/{replica}", variable=part, way="own")
+            for place, variable in self._variables().items()
+            for replica, part in enumerate(_tf_internals.local_values(variable))
+        ]
 
     def restore(self, tensors: dict[str, Any]) -> None:
         """Puts back what `take` has read; says which generators the program does not have any more."""

@@ -29,15 +29,18 @@ from tf_preempt.checkpointing.data_randomness import (
 )
 from tf_preempt.checkpointing.data_variables import DataVariables
 from tf_preempt.checkpointing.directory import directory_news, resolve_directory
-from tf_preempt.checkpointing.generators import Generators
+from tf_preempt.checkpointing.generators import FAMILY, Generators
 from tf_preempt.checkpointing.iterator_state import set_position, take_position
 from tf_preempt.checkpointing.kept_variables import variables_kept_by
 from tf_preempt.checkpointing.loop_functions import traced_functions_of
+from tf_preempt.checkpointing.merging import Component, Way
 from tf_preempt.checkpointing.new_positions import NewPositions
 from tf_preempt.checkpointing.random_state import set_random_state, take_random_state
 from tf_preempt.checkpointing.replay import ReplayedIterator, warn_of_replay
 from tf_preempt.checkpointing.saving import Snapshot
 from tf_preempt.checkpointing.session import SessionOptions, TrainingSession
+from tf_preempt.checkpointing.startup import BOUND
+from tf_preempt.checkpointing.step_counts import StepCounts
 from tf_preempt.checkpointing.step_randomness import functions_in, warn_of_random_ops
 from tf_preempt.checkpointing.unsaved_variables import UnsavedVariables
 from tf_preempt.checkpointing.worker_part import WorkerPart
@@ -50,6 +53,12 @@ _log = logging.getLogger("tf_preempt")
 _T = TypeVar("_T")
 _SYNC_ON_READ = "sync_on_read/"
 _REPLAYED = "replayed"
+_STEPS = "steps_taken"
+_FAMILIES = (_SYNC_ON_READ, *replica_parts.FAMILIES, FAMILY)
+_WAYS: dict[Any, Way] = {
+    tf.VariableAggregation.SUM: "sum",
+    tf.VariableAggregation.MEAN: "mean",
+}
 _MOST_FUNCTIONS = 20  # that a program's steps are made of
 _HINT = (
     "give them, or what they belong to, to the checkpoint: "
@@ -143,6 +152,7 @@ class PreemptionCheckpointHandler:
         self._finished = False
         self._tracked: dict[str, Any] = {}
         self._new_positions = NewPositions()
+        self._step_counts = StepCounts(cluster.workers)
         self._replayed: dict[str, ReplayedIterator] = {}
         self._restored = WorkerPart()
         self._data_variables = DataVariables()
@@ -169,29 +179,44 @@ class PreemptionCheckpointHandler:
         self._was_restored = restored is not None
         self._looked_for_iterators = restored is None or restored.manifest.step == 0
         self._holds_iterators = _holds_iterators(checkpoint)
+        self._from_other_workers = restored is not None and bool(restored.of_others)
         if restored is not None:
-            self._restored = restored.part
-            self._data_variables.expect(restored.part.tensors)
+            written = replica_parts.written_by_replicas(checkpoint, also_by_one=True)
+            parts = [
+                *replica_parts.replica_parts(written),
+                *replica_parts.replica_parts(untracked, kept_nowhere_else=True),
+            ]
+            self._restored = restored.merged(lambda: self._components(parts), _FAMILIES).part
+            self._data_variables.expect(self._restored.tensors)
             self._steps = restored.manifest.step
             try:
-                self._restore_local(restored.part)
+                self._restore_local(self._restored, parts)
             except BaseException:
                 self.close()
                 raise
 
-    def _restore_local(self, part: WorkerPart) -> None:
+    def _components(self, parts: list[replica_parts.ReplicaPart]) -> list[Component]:
+        """What this worker's replicas have, for `merge_parts`."""
+        metrics = [
+            Component(name=name, variable=variable, way=_WAYS.get(variable.aggregation, "first"))
+            for name, variable in self._sync_on_read.items()
+        ]
+        return [*metrics, *replica_parts.components(parts), *self._generators.components()]
+
+    def _restore_local(self, part: WorkerPart, parts: list[replica_parts.ReplicaPart]) -> None:
         """Restores what only this worker has, iterators excepted: `track` does them."""
         saved = {name for name in part.tensors if name.startswith(_SYNC_ON_READ)}
-        if saved != set(self._sync_on_read):
+        # Where there was one replica, or is one now, TensorFlow gives back the sum that the checkpoint has.
+        if saved != set(self._sync_on_read) and not self._from_other_workers:
             raise CheckpointMismatchError(
                 f"The checkpoint holds {len(saved)} parts of sync-on-read variables (metrics under a "
                 f"strategy), the program's checkpoint object {len(self._sync_on_read)}.",
                 hint="build the checkpoint object as it was when the checkpoint was written",
             )
-        for name, variable in self._sync_on_read.items():
-            variable.assign(part.tensors[name])
-        replica_parts.check(self._replica_parts, part.tensors)
-        replica_parts.restore(self._replica_parts, part.tensors, part.values.get("replica_checksums", {}))
+        for name in saved & set(self._sync_on_read):
+            self._sync_on_read[name].assign(part.tensors[name])
+        replica_parts.check(parts, part.tensors)
+        replica_parts.restore(parts, part.tensors, part.values.get("replica_checksums", {}))
         self._generators.restore(part.tensors)
         set_random_state(part.values["random"])
 
@@ -316,9 +341,15 @@ class PreemptionCheckpointHandler:
         place = f"iterator/{key}"
         is_new = key not in self._tracked
         if self._tracked.get(key) is not iterator:
+            self._step_counts.watch(iterator, key)
             self._new_positions.keep(iterator, key)
-        if is_new and set_position(iterator, place, self._restored.tensors):
+        steps = self._restored.values.get(_STEPS, {}).get(key)
+        if is_new and self._from_other_workers and steps is not None:
+            beginning = self._new_positions.resume(key, self._restored.tensors)
+            self._step_counts.go_ahead(iterator, key, steps, self._restored.tensors, beginning=beginning)
+        elif is_new and set_position(iterator, place, self._restored.tensors):
             self._new_positions.restore_seeds(iterator, key, self._restored.tensors, place=place)
+            self._step_counts.resume(key, steps or 0)
             _log.info("Data iterator %r goes on where it was.", key)
         elif self._tracked.get(key) is iterator:
             return iterator
@@ -427,12 +458,29 @@ class PreemptionCheckpointHandler:
         tensors |= positions | data_variables
         return Snapshot(
             step=self._steps,
-            resume={"phase": "finished" if self._finished else "train", "step": self._steps},
+            resume={
+                "phase": "finished" if self._finished else "train",
+                "step": self._steps,
+                BOUND: self._bound_to_workers(),
+            },
             part=WorkerPart(
                 tensors=tensors,
-                values={"random": take_random_state(), "replica_checksums": checksums, _REPLAYED: taken},
+                values={
+                    "random": take_random_state(),
+                    "replica_checksums": checksums,
+                    _REPLAYED: taken,
+                    _STEPS: self._step_counts.take(),
+                },
             ),
         )
+
+    def _bound_to_workers(self) -> dict[str, str]:
+        """With which data no other number of workers can go on, and why."""
+        if self._holds_iterators:
+            return {"": "the checkpoint object holds an iterator"}
+        if not self._tracked:
+            return {"": "no data iterator is tracked"}
+        return self._step_counts.bound
 
     def _take_iterators(self) -> tuple[dict[str, list[int]], dict[str, Any]]:
         """How many elements were taken from iterators to be replayed, and the positions of the others."""

@@ -97,7 +97,7 @@ def take_epochs(iterator: Any, name: str) -> dict[str, Any]:
         UnsupportedStrategyError: the iterator is of a kind that has no position.
         ConfigError: options of the data set let TensorFlow keep less in its state than that takes.
     """
-    rows = [[counter.next_epoch, *counter.options.as_numbers()] for counter in _counters(iterator)]
+    rows = [[counter.next_epoch, *counter.options.as_numbers()] for counter in epoch_counters_of(iterator)]
     return {f"{name}/{_EPOCHS}": tf.constant(rows, tf.int64)} if rows else {}
 
 
@@ -116,7 +116,7 @@ def set_epochs(iterator: Any, name: str, tensors: dict[str, Any]) -> None:
     saved = tensors.get(f"{name}/{_EPOCHS}")
     if saved is None:
         return
-    rows, counters = saved.numpy().tolist(), _counters(iterator)
+    rows, counters = saved.numpy().tolist(), epoch_counters_of(iterator)
     there = [counter.options.as_numbers() for counter in counters]
     if there != [numbers for _, *numbers in rows]:
         before = ", ".join(describe("", numbers) for _, *numbers in rows)
@@ -130,7 +130,12 @@ def set_epochs(iterator: Any, name: str, tensors: dict[str, Any]) -> None:
         counter.next_epoch = epoch
 
 
-def _counters(iterator: Any) -> list[EpochCounter]:
+def epoch_counters_of(iterator: Any) -> list[EpochCounter]:
+    """What counts the epochs of the data sets of `tf_preempt.data` that an iterator reads.
+
+    Raises:
+        UnsupportedStrategyError, ConfigError: as for `take_epochs`.
+    """
     behind = [_tf_internals.dataset_behind(owned) for owned in _tf_internals.owned_iterators(iterator)]
     datasets = [dataset for dataset in behind if dataset is not None]
     counters = _tf_internals.epoch_counters(*datasets)

@@ -39,6 +39,20 @@ class NewPositions:
         """
         self._positions[key] = take_position(iterator, _name(key)) or {}
 
+    def resume(self, key: str, tensors: dict[str, Any]) -> str:
+        """Keeps on with what was saved, for an iterator that goes on where another one was.
+
+        Args:
+            key: under which it is tracked.
+            tensors: what was saved.
+
+        Returns:
+            The name of the position in it.
+        """
+        name = _name(key)
+        self._positions[key] = {one: tensors[one] for one in tensors if one.startswith(f"{name}/")}
+        return name
+
     def restore_seeds(self, iterator: Any, key: str, tensors: dict[str, Any], *, place: str) -> None:
         """Lets the epochs after the present one come in the order in which they would have come.
 
@@ -51,8 +65,7 @@ class NewPositions:
         Raises:
             UnsupportedStrategyError: the iterator is of a kind that has no position.
         """
-        name = _name(key)
-        self._positions[key] = {one: tensors[one] for one in tensors if one.startswith(f"{name}/")}
+        name = self.resume(key, tensors)
         found, found_when_new = shuffles_in(tensors, place), shuffles_in(tensors, name)
         behind = [_tf_internals.dataset_behind(one) for one in _tf_internals.owned_iterators(iterator)]
         datasets = {index: dataset for index, dataset in enumerate(behind) if dataset is not None}

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tf_preempt.checkpointing.merging import Component, Way
 from tf_preempt.errors import CheckpointMismatchError
 from tf_preempt.strategies import _tf_internals
 
@@ -25,6 +26,7 @@ _log = logging.getLogger("tf_preempt")
 
 _PREFIX = "replica/"
 _UNTRACKED = "untracked/"
+FAMILIES = (_PREFIX, _UNTRACKED)
 _LARGE_BYTES = 2**20
 _ACCUMULATOR = "gradient_accumulator"  # in the path of a Keras optimizer's variable
 
@@ -37,11 +39,13 @@ class ReplicaPart:
         name: in the worker's part of a checkpoint.
         variable: the component, a ``tf.Variable``.
         always_kept: however large it is.
+        is_share: what counts is the sum of all replicas' values.
     """
 
     name: str
     variable: Any
     always_kept: bool
+    is_share: bool = False
 
 
 def replica_parts(variables: Iterable[Any], *, kept_nowhere_else: bool = False) -> list[ReplicaPart]:
@@ -56,11 +60,23 @@ def replica_parts(variables: Iterable[Any], *, kept_nowhere_else: bool = False) 
         ReplicaPart(
             name=f"{prefix}{index}/{replica}",
             variable=part,
-            always_kept=kept_nowhere_else or _ACCUMULATOR in getattr(variable, "path", variable.name),
+            always_kept=kept_nowhere_else or _adds_up(variable),
+            is_share=_adds_up(variable),
         )
         for index, variable in enumerate(variables)
         for replica, part in enumerate(_tf_internals.local_values(variable))
     ]
+
+
+def components(parts: Iterable[ReplicaPart]) -> list[Component]:
+    """The parts as `merge_parts` takes them."""
+    return [Component(name=one.name, variable=one.variable, way=_way_of(one)) for one in parts]
+
+
+def _way_of(part: ReplicaPart) -> Way:
+    if part.is_share:
+        return "sum"
+    return "own" if part.name.startswith(_UNTRACKED) else "first"
 
 
 def untracked_variables(checkpoint: Any) -> list[Any]:
@@ -94,7 +110,7 @@ def variables_in(checkpoint: Any) -> list[Any]:
     return [node for node in tf.train.TrackableView(checkpoint).descendants() if isinstance(node, kinds)]
 
 
-def written_by_replicas(checkpoint: Any) -> list[Any]:
+def written_by_replicas(checkpoint: Any, *, also_by_one: bool = False) -> list[Any]:
     """The checkpoint's variables that each of several replicas may write by itself.
 
     TensorFlow's say so by having no aggregation.  Keras's may be used in any way: those that layers do not
@@ -102,6 +118,7 @@ def written_by_replicas(checkpoint: Any) -> list[Any]:
 
     Args:
         checkpoint: a ``tf.train.Checkpoint``.
+        also_by_one: those, too, of which there is one replica now.
 
     Raises:
         ConfigError: it holds a Keras variable that is not built yet.
@@ -112,7 +129,7 @@ def written_by_replicas(checkpoint: Any) -> list[Any]:
     not_trained = {id(one) for layer in layers for one in layer.non_trainable_variables}
     found = []
     for one in variables_in(checkpoint):
-        if _replicas_of(one) == 1 or _tf_internals.is_sync_on_read(one):
+        if (_replicas_of(one) == 1 and not also_by_one) or _tf_internals.is_sync_on_read(one):
             continue
         if isinstance(one, tf.Variable):
             is_own = not one.trainable and one.aggregation == tf.VariableAggregation.NONE
@@ -133,6 +150,10 @@ def _replicas_of(variable: Any) -> int:
 def is_accumulator(variable: Any) -> bool:
     """Says whether a Keras optimizer adds up gradients in this variable, each replica its own."""
     return _ACCUMULATOR in variable.path
+
+
+def _adds_up(variable: Any) -> bool:
+    return _ACCUMULATOR in getattr(variable, "path", variable.name)
 
 
 def take(parts: Iterable[ReplicaPart]) -> tuple[dict[str, Any], dict[str, int]]:
@@ -156,7 +177,7 @@ def check(parts: Iterable[ReplicaPart], tensors: dict[str, Any]) -> None:
     """
     present = {part.name: part.variable.shape for part in parts}
     for name, tensor in tensors.items():
-        if not name.startswith((_PREFIX, _UNTRACKED)):
+        if not name.startswith(FAMILIES):
             continue
         if name not in present or not present[name].is_compatible_with(tensor.shape):
             raise CheckpointMismatchError(

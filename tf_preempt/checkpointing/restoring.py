@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -13,6 +14,7 @@ from tf_preempt.checkpointing.committer import Committer
 from tf_preempt.checkpointing.key_value import KeyValueStore
 from tf_preempt.checkpointing.leaving import gist
 from tf_preempt.checkpointing.manifest import Manifest
+from tf_preempt.checkpointing.merging import Component, merge_parts
 from tf_preempt.checkpointing.startup import Cluster, Plan, begin_together, first_problem
 from tf_preempt.checkpointing.worker_part import WorkerPart, part_name, read_part
 
@@ -25,13 +27,28 @@ class Restored:
 
     Args:
         manifest: the commit.
-        part: this worker's part.
+        part: this worker's part; see `merged` where another number of workers wrote it.
+        of_others: the parts of all workers that wrote it, if they were another number.
+        worker: index of this worker.
         seconds: how long reading it took.
     """
 
     manifest: Manifest
     part: WorkerPart
+    of_others: tuple[WorkerPart, ...] = ()
+    worker: int = 0
     seconds: float = 0.0
+
+    def merged(self, components: Callable[[], Iterable[Component]], families: tuple[str, ...]) -> Restored:
+        """Makes this worker's part of those of another number of workers; else returns itself.
+
+        Args:
+            components, families: as for `merge_parts`.
+        """
+        if not self.of_others:
+            return self
+        part = merge_parts(list(self.of_others), components(), worker=self.worker, families=families)
+        return dataclasses.replace(self, part=part, of_others=())
 
 
 class NothingGoodLeftError(errors.CheckpointError):
@@ -84,39 +101,47 @@ class Restorer:
         while plan.restore is not None:
             prefix = f"{self._prefix}/restore/{attempt}"
             started = time.monotonic()
-            part = self._restore_together(plan.restore, prefix)
-            if part is not None:
-                return Restored(manifest=plan.restore, part=part, seconds=time.monotonic() - started)
+            parts = self._restore_together(plan.restore, prefix)
+            if parts is not None:
+                return Restored(
+                    manifest=plan.restore,
+                    part=parts[0],
+                    of_others=tuple(parts) if plan.restore.workers != self._cluster.workers else (),
+                    worker=self._cluster.worker,
+                    seconds=time.monotonic() - started,
+                )
             plan = begin_together(self._committer, self._store, self._cluster, prefix=prefix, fit=self._fit)
             if plan.restore is None and self._cluster.workers > 1:
                 raise NothingGoodLeftError("The only checkpoint was damaged and is set aside.")
             attempt += 1
         return None
 
-    def _restore_together(self, manifest: Manifest, prefix: str) -> WorkerPart | None:
-        """This worker's part, or None if the checkpoint was damaged on any worker; then it is set aside."""
-        part, problem = self._read(manifest)
+    def _restore_together(self, manifest: Manifest, prefix: str) -> list[WorkerPart] | None:
+        """What `_read` gives, or None if the checkpoint was damaged on any worker; then it is set aside."""
+        parts, problem = self._read(manifest)
         problem = first_problem(self._store, self._cluster, prefix=prefix, problem=problem)
-        if part is not None and problem is None:
-            return part
+        if parts and problem is None:
+            return parts
         if not isinstance(problem, errors.CheckpointFormatError):
             raise problem or errors.CheckpointError(f"Checkpoint {manifest.prefix} could not be read.")
         if self._cluster.is_chief:
             self._committer.set_aside(manifest.prefix, gist(problem))
         return None
 
-    def _read(self, manifest: Manifest) -> tuple[WorkerPart | None, Exception | None]:
-        """Reads a checkpoint into the variables; returns this worker's part, or what is wrong.
+    def _read(self, manifest: Manifest) -> tuple[list[WorkerPart], Exception | None]:
+        """Reads a checkpoint into the variables; returns this worker's part, or none and what is wrong.
 
-        Damage is a `CheckpointFormatError`.
+        Damage is a `CheckpointFormatError`.  Where another number of workers wrote it: the parts of them all.
         """
         prefix = self._committer.prefix(manifest.number)
-        name = part_name(prefix, self._cluster.worker, self._cluster.workers)
+        is_same = manifest.workers == self._cluster.workers
+        workers = [self._cluster.worker] if is_same else range(manifest.workers)
+        names = [part_name(prefix, worker, manifest.workers) for worker in workers]
         try:
-            part = read_part(self._committer.directory, name)
+            parts = [read_part(self._committer.directory, name) for name in names]
             self._committer.restore_variables(self._checkpoint, manifest.prefix)
         except tf.errors.DataLossError as error:
-            return None, errors.CheckpointFormatError(gist(error))
+            return [], errors.CheckpointFormatError(gist(error))
         except Exception as error:  # noqa: BLE001 - the other workers wait for this one's answer
-            return None, error
-        return part, None
+            return [], error
+        return parts, None

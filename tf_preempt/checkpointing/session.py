@@ -165,6 +165,11 @@ class TrainingSession:
         return self._status.incarnation
 
     @property
+    def workers(self) -> int:
+        """How many workers train together."""
+        return self._cluster.workers
+
+    @property
     def is_closed(self) -> bool:
         """Says whether the session is over."""
         return self._closed
@@ -269,6 +274,17 @@ class TrainingSession:
             step_in_epoch=manifest.resume.get("step"),
         )
         self._say(f"Restored step {manifest.step} from {self._committer.directory}/{manifest.prefix}.")
+        if restored.of_others and self._cluster.is_chief:
+            _log.warning(
+                "%s was written by %d worker(s), and this job has %d: the same examples come in the same "
+                "batches, but what replicas add up is rounded otherwise, and what each draws at random or "
+                "counts by itself (dropout, BatchNormalization) differs: not bit-identical.\n"
+                "HINT: start %d worker(s) for an exact resume.",
+                manifest.prefix,
+                manifest.workers,
+                self._cluster.workers,
+                manifest.workers,
+            )
 
     def read_again(self, prefix: str) -> None:
         """Gives the variables once more the values of the checkpoint that was restored.

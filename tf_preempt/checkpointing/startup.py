@@ -21,6 +21,12 @@ from tf_preempt.errors import CheckpointMismatchError, CoordinationError, TfPree
 
 _log = logging.getLogger("tf_preempt")
 
+BOUND = "bound_to_workers"
+"""Key in a resume point: data, by name, with which no other number of workers can go on, and why."""
+
+WRITTEN_EARLIER = {"": "the checkpoint was written by a version of tf_preempt that did not note its place so"}
+"""What is under `BOUND` where the resume point has nothing there."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cluster:
@@ -178,23 +184,38 @@ def _look(committer: Committer, cluster: Cluster, fit: int) -> Plan:
     """The chief's look at the directory.
 
     Raises:
-        CheckpointMismatchError: the checkpoint is of another model or number of workers.
+        CheckpointMismatchError: the checkpoint is of another model, or of another number of workers with
+            data that only so many can go on with.
         CheckpointFormatError: it is of a newer format.
     """
     restore = committer.newest(fit=fit)
     if restore is not None:
         committer.check_variables(restore)
         if restore.workers != cluster.workers:
-            raise CheckpointMismatchError(
-                f"{_files.join(committer.directory, restore.name)} was written by {restore.workers} "
-                f"worker(s); this job has {cluster.workers}, so the workers' data positions do not fit.",
-                hint=f"start {restore.workers} worker(s), or use another directory",
-            )
+            _check_any_workers(restore, cluster, _files.join(committer.directory, restore.name))
     return Plan(
         incarnation=manifests.next_incarnation(committer.directory),
         first_number=manifests.next_number(committer.directory),
         restore=restore,
         adopt=committer.adoptable() if restore is None else None,
+    )
+
+
+def _check_any_workers(manifest: Manifest, cluster: Cluster, path: str) -> None:
+    """Refuses another number of workers where they could not find their places in the data.
+
+    Raises:
+        CheckpointMismatchError: a data iterator's position fits the number of workers that wrote it only.
+    """
+    bound = manifest.resume.get(BOUND, WRITTEN_EARLIER)
+    if not bound:
+        return
+    name, reason = next(iter(bound.items()))
+    raise CheckpointMismatchError(
+        f"{path} was written by {manifest.workers} worker(s); this job has {cluster.workers}, which cannot "
+        f"go on with the data{f' {name!r}' if name else ''}: {reason}.",
+        hint=f"start {manifest.workers} worker(s), or use another directory; data sets of "
+        "tf_preempt.data, given to a strategy of this package, let the number of workers change",
     )
 
 

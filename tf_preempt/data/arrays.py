@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_preempt.data.batches import batches, check_outside_of_functions
+from tf_preempt.data.epochs import EpochCounter
 from tf_preempt.data.options import BatchOptions
 from tf_preempt.errors import ConfigError
 
@@ -68,10 +69,10 @@ def from_arrays(
         drop_remainder=drop_remainder,
     )
 
-    def gather(indices: tf.Tensor) -> Any:
+    def gather(indices: tf.Tensor, _: tf.Tensor) -> Any:
         return tf.nest.pack_sequence_as(structure, [tf.gather(array, indices) for array in flat])
 
-    return batches(options, gather)
+    return batches(EpochCounter(options), gather)
 
 
 def _content(x: Any, y: Any, sample_weight: Any) -> Any:

@@ -16,7 +16,7 @@ _NOT_BEGUN = -1
 
 
 def batches(
-    options: BatchOptions, read: Callable[[tf.Tensor], Any], *functions: Callable[..., Any]
+    counter: EpochCounter, read: Callable[[tf.Tensor, tf.Tensor], Any], *functions: Callable[..., Any]
 ) -> tf.data.Dataset:
     """One epoch of batches per iterator, each time the next one.
 
@@ -25,12 +25,12 @@ def batches(
     ahead of the step that needs it, and what it had read would be in the iterator's state.
 
     Args:
-        options: of the data set.
-        read: given a batch's indices, an int64 vector, gives an element; traced as a TensorFlow function.
+        counter: of the data set's epochs, a new one.
+        read: given a batch's indices, an int64 vector, and its place, the numbers of its epoch and in it,
+            gives an element; traced as a TensorFlow function.
         *functions: of Python that `read` calls, which have to live as long as the data set.
     """
-    counter = EpochCounter(options)
-    begin = counter.begin
+    options, begin = counter.options, counter.begin
 
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def step(epoch: tf.Tensor, batch: tf.Tensor) -> tuple[tf.Tensor, Any]:
@@ -42,7 +42,7 @@ def batches(
             lambda: epoch,
         )
         epoch = tf.ensure_shape(begun, [])
-        return epoch, read(_indices(options, epoch, batch))
+        return epoch, read(_indices(options, epoch, batch), tf.stack([epoch, batch]))
 
     first = tf.constant(_NOT_BEGUN, tf.int64)
     dataset = tf.data.Dataset.range(options.batches).scan(first, step, name=options.made_by)

@@ -8,9 +8,10 @@ as it is made to divide data over workers, would count for itself.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ class EpochCounter:
     def __init__(self, options: BatchOptions) -> None:
         self.options = options
         self._next = 0
+        self._passed_over: tuple[int, int] | None = None
         self._lock = threading.Lock()
 
     @property
@@ -48,6 +50,30 @@ class EpochCounter:
             epoch = self._next
             self._next += 1
         return np.int64(epoch)
+
+    @contextlib.contextmanager
+    def passing_over(self, batches: int) -> Iterator[None]:
+        """Lets a new iterator be brought to a place in the block without reading what lies before.
+
+        Args:
+            batches: from the beginning of the next epoch on, over the ends of epochs; all of them have to be
+                taken in the block, and whatever they hold dropped.
+        """
+        with self._lock:
+            self._passed_over = (self._next, batches)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._passed_over = None
+
+    def is_passed_over(self, epoch: int, batch: int) -> bool:
+        """Says whether a batch is one that nobody looks at."""
+        with self._lock:
+            if self._passed_over is None:
+                return False
+            first, batches = self._passed_over
+        return (epoch - first) * self.options.batches + batch < batches
 
 
 _counters: weakref.WeakKeyDictionary[tf.data.Dataset, EpochCounter] = weakref.WeakKeyDictionary()

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_preempt.data.batches import batches, check_outside_of_functions
+from tf_preempt.data.epochs import EpochCounter
 from tf_preempt.data.items import ItemFormat
 from tf_preempt.data.options import BatchOptions, check_not_empty
 from tf_preempt.errors import ConfigError
@@ -64,7 +65,8 @@ def from_source(
     check_outside_of_functions(_NAME)
     # Before the options: without a source, no seed is of any use.
     examples = _length(source)
-    found = ItemFormat(_first_item(source))
+    first_item = _first_item(source)
+    found = ItemFormat(first_item)
     options = BatchOptions(
         made_by=_NAME,
         examples=examples,
@@ -74,19 +76,22 @@ def from_source(
         drop_remainder=drop_remainder,
     )
     read = _reader(source)
+    counter = EpochCounter(options)
 
-    def fetch(indices: np.ndarray) -> list[np.ndarray]:
+    def fetch(indices: np.ndarray, place: np.ndarray) -> list[np.ndarray]:
         wanted = [int(index) for index in indices]
+        if counter.is_passed_over(*map(int, place)):
+            return found.stack([first_item] * len(wanted), [0] * len(wanted))
         return found.stack(read(wanted), wanted)
 
-    def batch(indices: tf.Tensor) -> Any:
+    def batch(indices: tf.Tensor, place: tf.Tensor) -> Any:
         # Stateless, so that positions can be saved: which items are read follows from the indices.
-        parts = tf.numpy_function(fetch, [indices], found.dtypes, stateful=False)
+        parts = tf.numpy_function(fetch, [indices, place], found.dtypes, stateful=False)
         for part, shape in zip(parts, found.shapes, strict=True):
             part.set_shape([options.static_rows, *shape])
         return tf.nest.pack_sequence_as(found.structure, parts)
 
-    return batches(options, batch, fetch)
+    return batches(counter, batch, fetch)
 
 
 def _length(source: Any) -> int:

@@ -54,6 +54,8 @@ from tf_preempt.strategies._tf_internals.datasets import (
     dataset_function_ops,
     dataset_inputs,
     epoch_counters,
+    first_not_one_for_one,
+    has_rounds,
     has_second_passes,
     reshuffles,
     undistributed,
@@ -80,6 +82,9 @@ from tf_preempt.strategies._tf_internals.generators import (
 from tf_preempt.strategies._tf_internals.iterators import (
     dataset_behind,
     deserialize_iterator,
+    elements_per_step,
+    is_at_beginning,
+    is_divided_by_strategy,
     outside_state_of,
     owned_iterators,
     serialize_iterator,
@@ -90,6 +95,7 @@ from tf_preempt.strategies._tf_internals.keras_build import (
 )
 from tf_preempt.strategies._tf_internals.orders import (
     has_unseeded_shuffle,
+    is_unordered,
 )
 from tf_preempt.strategies._tf_internals.outside_state import (
     changes_variables,
@@ -102,6 +108,7 @@ from tf_preempt.strategies._tf_internals.random_ops import (
 )
 from tf_preempt.strategies._tf_internals.restarts import (
     count_elements,
+    count_in_state,
     end_iterator,
     restart_iterator,
 )
@@ -136,6 +143,8 @@ __all__ = [
     "dataset_function_ops",
     "dataset_inputs",
     "epoch_counters",
+    "first_not_one_for_one",
+    "has_rounds",
     "has_second_passes",
     "reshuffles",
     "undistributed",
@@ -146,6 +155,7 @@ __all__ = [
     "is_reachable",
     "is_tf_function",
     "has_unseeded_shuffle",
+    "is_unordered",
     "changes_variables",
     "outside_state",
     "OpPlace",
@@ -158,12 +168,16 @@ __all__ = [
     "tensorflow_global_generator",
     "dataset_behind",
     "deserialize_iterator",
+    "elements_per_step",
+    "is_at_beginning",
+    "is_divided_by_strategy",
     "outside_state_of",
     "owned_iterators",
     "serialize_iterator",
     "shuffles_in_state",
     "called_by_keras_build",
     "count_elements",
+    "count_in_state",
     "end_iterator",
     "restart_iterator",
     "UsedVariable",

@@ -11,8 +11,26 @@ from tf_preempt.data.epochs import EpochCounter, counter_of
 from tf_preempt.strategies._tf_internals.access import attribute
 from tf_preempt.strategies._tf_internals.functions import ops_in
 
-_SECOND_PASSES = ("_RepeatDataset", "_ConcatenateDataset")
+_REPEAT = "_RepeatDataset"
+_SECOND_PASSES = (_REPEAT, "_ConcatenateDataset")
 _SHUFFLES = ("_ShuffleDataset", "_ShuffleAndRepeatDataset")
+# Give one element for each that they take, in the same order, but for some that they leave out; or divide
+# batches over replicas.
+_ONE_FOR_ONE = (
+    "_AutoShardDataset",
+    "_LegacyRebatchDataset",
+    "_MapDataset",
+    "_OptionsDataset",
+    "_ParallelMapDataset",
+    "_PrefetchDataset",
+    "_RangeDataset",
+    "_RebatchDataset",
+    "_RestructuredDataset",
+    _REPEAT,
+    "_SkipDataset",
+    "_TakeDataset",
+    "_ZipDataset",
+)
 
 
 def dataset_inputs(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
@@ -82,6 +100,33 @@ def has_second_passes(dataset: tf.data.Dataset) -> bool:
         InternalsChangedError: TensorFlow's private names have changed.
     """
     return any(type(one).__name__ in _SECOND_PASSES and reshuffles(one) for one in walk_dataset(dataset))
+
+
+def has_rounds(dataset: tf.data.Dataset) -> bool:
+    """Says whether a pipeline repeats what it reads.
+
+    Raises:
+        InternalsChangedError: TensorFlow's private names have changed.
+    """
+    return any(type(one).__name__ == _REPEAT for one in walk_dataset(dataset))
+
+
+def first_not_one_for_one(dataset: tf.data.Dataset) -> str | None:
+    """The kind of a data set in a pipeline that need not give an element for each that it takes, in order.
+
+    Those of `tf_preempt.data` are passed over; a ``scan`` of the program counts, for its elements depend on
+    those before.
+
+    Returns:
+        The name of its class, such as ``FilterDataset``; None if there is none.
+
+    Raises:
+        InternalsChangedError: TensorFlow's private names have changed.
+    """
+    nodes = (node for node in walk_dataset(dataset) if counter_of(node) is None)
+    names = (type(node).__name__ for node in nodes)
+    found = next((name for name in names if name not in _ONE_FOR_ONE), None)
+    return None if found is None else found.removeprefix("_")
 
 
 def caches_behind_shuffles(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:

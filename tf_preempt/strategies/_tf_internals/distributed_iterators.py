@@ -24,7 +24,7 @@ from tf_preempt.strategies._tf_internals.counted import (
     spec_with_total,
     with_total,
 )
-from tf_preempt.strategies._tf_internals.datasets import epoch_counters
+from tf_preempt.strategies._tf_internals.datasets import epoch_counters, undistributed
 from tf_preempt.strategies._tf_internals.iterators import dataset_behind, owned_iterators
 from tf_preempt.strategies._tf_internals.keras_build import called_by_keras_build
 from tf_preempt.strategies._tf_internals.restarts import end_iterator
@@ -86,6 +86,8 @@ def _types() -> SimpleNamespace:
 
         looks_only = False
         """Keras learns from the first element what elements are like; nothing is trained on it."""
+        is_divided = False
+        """The program gave one data set for all workers, not a function for each."""
 
         @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
         def get_next(self, name: str | None = None) -> Any:
@@ -231,6 +233,7 @@ def make_iterator(owner: Any, datasets: Any) -> Any:
     )
     iterator._element_spec = owner._element_spec
     iterator.looks_only = called_by_keras_build()
+    iterator.is_divided = undistributed(owner) is not None
     return iterator
 
 

@@ -42,6 +42,26 @@ def owned_iterators(iterator: Any) -> list[Any]:
     return found
 
 
+def elements_per_step(iterator: Any) -> int:
+    """How many elements one step takes from each of `owned_iterators`: one for each replica on its worker.
+
+    Args:
+        iterator: as for `owned_iterators`.
+
+    Raises:
+        InternalsChangedError: TensorFlow's private names have changed.
+    """
+    if not isinstance(iterator, tf.distribute.DistributedIterator):
+        return 1
+    first = attribute(iterator, "_iterators", "DistributedIterator")[0]
+    return len(attribute(first, "_devices", "DistributedIterator._iterators[i]"))
+
+
+def is_divided_by_strategy(iterator: Any) -> bool:
+    """Says whether a strategy of this package has divided one data set over the workers for this iterator."""
+    return bool(getattr(iterator, "is_divided", False))
+
+
 def dataset_behind(owned: Any) -> tf.data.Dataset | None:
     """The data set that one iterator goes through, after distribution; None if it was made in a graph.
 
@@ -85,6 +105,24 @@ def serialize_iterator(owned: Any) -> tf.Tensor:
     resource = attribute(owned, "_iterator_resource", "OwnedIterator")
     with tf.device(resource.device):
         return tf.raw_ops.SerializeIterator(resource_handle=resource, external_state_policy=policy)
+
+
+def is_at_beginning(owned: Any) -> bool:
+    """Says whether nothing was taken from an iterator whose position can be saved.
+
+    Args:
+        owned: one of `owned_iterators`.
+
+    Raises:
+        tf.errors.FailedPreconditionError: see `serialize_iterator`.
+        InternalsChangedError: TensorFlow's private names have changed.
+    """
+    dataset = dataset_behind(owned)
+    return dataset is not None and _state_bytes(owned) == _state_bytes(iter(dataset))
+
+
+def _state_bytes(owned: Any) -> list[bytes]:
+    return [tf.io.serialize_tensor(one).numpy() for one in tf.unstack(serialize_iterator(owned))]
 
 
 def deserialize_iterator(owned: Any, variant: tf.Tensor) -> None:

@@ -77,6 +77,38 @@ def count_elements(owned: Any, count: Callable[[], None]) -> None:
     _make(owned, with_count)
 
 
+def count_in_state(owned: Any, count: Callable[[int], None]) -> None:
+    """Puts an iterator at the beginning of its data set, and counts in its state the elements that it gives.
+
+    Also those that are taken in a ``tf.function``; not what the pipeline reads ahead.
+
+    Args:
+        owned: one of `owned_iterators`, over data whose state can be saved.
+        count: called with the number of elements so far, in one of TensorFlow's threads.
+
+    Raises:
+        InternalsChangedError: TensorFlow's private names have changed.
+    """
+    dataset = attribute(owned, "_dataset", "OwnedIterator")
+    structure = dataset.element_spec
+
+    def call(taken: np.ndarray) -> np.int64:
+        count(int(taken))
+        return np.int64(taken)
+
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    def counted(before: tf.Tensor, *element: Any) -> tuple[tf.Tensor, Any]:
+        # Stateless for TensorFlow, which would not save positions otherwise.
+        taken = tf.ensure_shape(tf.numpy_function(call, [before + 1], tf.int64, stateful=False), [])
+        return taken, tf.nest.pack_sequence_as(structure, tf.nest.flatten(element))
+
+    nothing_ahead = tf.data.Options()
+    nothing_ahead.experimental_optimization.inject_prefetch = False  # it would come after the count
+    with_count = dataset.scan(tf.constant(0, tf.int64), counted).with_options(nothing_ahead)
+    owned._dataset, owned._counts_with = with_count, call  # which have to live as long
+    _make(owned, with_count)
+
+
 def _make(owned: Any, dataset: tf.data.Dataset) -> None:
     resource = attribute(owned, "_iterator_resource", "OwnedIterator")
     with tf.device(resource.device):

@@ -1,0 +1,103 @@
+"""How many steps the tracked iterators of a custom loop have given, for another number of workers to go on.
+
+Only of data that `any_workers` allows.  The count is part of the iterator's own state, so that it is right
+wherever elements are taken, also in a ``tf.function``, and costs no collective.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from tf_preempt.checkpointing.any_workers import bound_to_workers, go_ahead, steps_taken
+from tf_preempt.checkpointing.iterator_state import set_epochs
+from tf_preempt.errors import CheckpointMismatchError
+from tf_preempt.strategies import _tf_internals
+
+
+@dataclasses.dataclass(kw_only=True)
+class _Count:
+    iterator: Any
+    elements: int = 0
+
+    def note(self, elements: int) -> None:
+        self.elements = elements
+
+
+class StepCounts:
+    """Counts what is taken from tracked iterators.
+
+    Args:
+        workers: how many there are now.
+    """
+
+    def __init__(self, workers: int) -> None:
+        self._workers = workers
+        self._counts: dict[str, _Count] = {}
+        self._bound: dict[str, str] = {}
+
+    @property
+    def bound(self) -> dict[str, str]:
+        """Tracked iterators with which no other number of workers can go on, by key, and why."""
+        return dict(self._bound)
+
+    def watch(self, iterator: Any, key: str) -> None:
+        """Counts from now on what is taken from an iterator, in place of the one before under that key.
+
+        Args:
+            iterator: that is to be tracked.
+            key: under which.
+
+        Raises:
+            UnsupportedStrategyError: the iterator is of a kind that has no position.
+            ConfigError: a data set of `tf_preempt.data` has ``options.experimental_symbolic_checkpoint``.
+            InternalsChangedError: TensorFlow's private names have changed.
+        """
+        self._bound.pop(key, None)
+        self._counts.pop(key, None)
+        reason = bound_to_workers(iterator, workers=self._workers)
+        owned_iterators = _tf_internals.owned_iterators(iterator)
+        if reason is None and not all(map(_tf_internals.is_at_beginning, owned_iterators)):
+            reason = "elements were taken from its iterator before that was tracked"
+        if reason is not None:
+            self._bound[key] = reason
+            return
+        count = self._counts[key] = _Count(iterator=iterator)
+        for owned in owned_iterators:
+            _tf_internals.count_in_state(owned, count.note)
+
+    def take(self) -> dict[str, int]:
+        """How many steps each counted iterator has given, by key."""
+        return {key: steps_taken(one.iterator, one.elements) for key, one in self._counts.items()}
+
+    def resume(self, key: str, steps: int) -> None:
+        """Notes how many steps an iterator had given that has got its state back."""
+        count = self._counts.get(key)
+        if count is not None:
+            count.note(steps * _tf_internals.elements_per_step(count.iterator))
+
+    def go_ahead(
+        self, iterator: Any, key: str, steps: int, tensors: dict[str, Any], *, beginning: str
+    ) -> None:
+        """Brings a new iterator to where those of another number of workers were.
+
+        Args:
+            iterator: that is watched under `key`.
+            key: under which it is tracked.
+            steps: that had been taken.
+            tensors: what was saved.
+            beginning: name of the position at the iterator's beginning in it.
+
+        Raises:
+            CheckpointMismatchError: with this iterator another number of workers cannot go on; or the data is
+                not what it was.
+        """
+        if key in self._bound:
+            raise CheckpointMismatchError(
+                f"The checkpoint was written by another number of workers, and this one cannot go on with "
+                f"the data iterator {key!r}: {self._bound[key]}.",
+                hint="start as many workers as wrote it, or distribute the data set with "
+                "strategy.experimental_distribute_dataset",
+            )
+        set_epochs(iterator, beginning, tensors)
+        go_ahead(iterator, steps)
