@@ -1,6 +1,7 @@
 """A custom loop with the handler, under `run` and `launch`, ends as if nobody had disturbed it."""
 
 import collections
+import concurrent.futures
 import json
 import subprocess
 import sys
@@ -55,10 +56,11 @@ def test_interrupted_loop_ends_with_the_weights_of_an_undisturbed_one(tmp_path, 
     last = workers - 1
     signals = [f"5:{last}:SIGTERM", f"13:{last}:SIGKILL", f"{TOTAL - 1}:0:SIGTERM"]
 
-    calm = supervise(launch(workers, tmp_path / "calm", undisturbed, TOTAL))
-    assert calm.returncode == 0, calm.stdout + calm.stderr
-    stormy = supervise(launch(workers, tmp_path / "stormy", disturbed, TOTAL, *signals))
-    assert stormy.returncode == 0, stormy.stdout + stormy.stderr
+    calm = launch(workers, tmp_path / "calm", undisturbed, TOTAL)
+    stormy = launch(workers, tmp_path / "stormy", disturbed, TOTAL, *signals)
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        for ended in pool.map(supervise, [calm, stormy]):
+            assert ended.returncode == 0, ended.stdout + ended.stderr
 
     assert_same_result(undisturbed, disturbed)
     for worker in range(workers):
