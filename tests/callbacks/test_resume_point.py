@@ -23,6 +23,7 @@ POINT = ResumePoint(
     train=TRAIN,
     validate=DataPlace(taken=0, batches=3, creations=1, begun=0, kept=False),
     callbacks=[["EarlyStopping", {"attributes": {"best": -math.inf}}], ["Mine", None]],
+    bound_to_workers={"train_data": "it is shuffled"},
 )
 
 
@@ -38,6 +39,14 @@ def through_json(point: ResumePoint) -> ResumePoint:
 def test_json_keeps_a_resume_point(changes: dict[str, Any]) -> None:
     point = dataclasses.replace(POINT, **changes)
     assert repr(through_json(point)) == repr(point)  # NaN is not equal to itself, its repr is
+
+
+def test_a_checkpoint_of_an_earlier_version_is_bound_to_its_number_of_workers() -> None:
+    fields = POINT.to_json()
+    del fields["bound_to_workers"]
+    point = ResumePoint.from_json(fields)
+    assert list(point.bound_to_workers) == [""]
+    assert dataclasses.replace(point, bound_to_workers={}).step == POINT.step
 
 
 def test_what_the_session_adds_is_ignored() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import logging
 import os
@@ -56,12 +57,15 @@ def begin(
         return [future.result(TIMEOUT_S) for future in futures]
 
 
-def commit_two(directory: pathlib.Path, *, workers: int, size: int = 4) -> None:
+def commit_two(
+    directory: pathlib.Path, *, workers: int, size: int = 4, bound: dict[str, str] | None = None
+) -> None:
     training = Training(directory, size=size)
     for number in (1, 2):
-        training.committer.commit(
-            training.write(number), incarnation=number - 1, workers=workers, now=0.0, seconds=0.0
-        )
+        record = training.write(number)
+        if bound is not None:
+            record = dataclasses.replace(record, resume=record.resume | {startup.BOUND: bound})
+        training.committer.commit(record, incarnation=number - 1, workers=workers, now=0.0, seconds=0.0)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4])
@@ -156,6 +160,30 @@ def test_another_number_of_workers_is_an_error_on_all(tmp_path: pathlib.Path, th
     commit_two(tmp_path, workers=then)
     outcomes = begin([tmp_path] * now)
     check_errors(outcomes, errors.CheckpointMismatchError, f"written by {then} worker(s); this job has {now}")
+
+
+@pytest.mark.parametrize(("then", "now"), [(1, 2), (2, 1), (3, 2)])
+def test_another_number_of_workers_goes_on_with_data_that_allows_it(
+    tmp_path: pathlib.Path, then: int, now: int
+) -> None:
+    commit_two(tmp_path, workers=then, bound={})
+    plans = begin([tmp_path] * now)
+    assert [plan.restore.name for plan in plans] == ["ckpt-2.manifest.json"] * now
+
+
+def test_data_that_is_bound_to_its_workers_is_named_with_the_reason_and_the_cure(
+    tmp_path: pathlib.Path,
+) -> None:
+    commit_two(tmp_path, workers=2, bound={"train_data": "it is shuffled"})
+    before = sorted(os.walk(tmp_path))
+    message = "this job has 3, which cannot go on with the data 'train_data': it is shuffled."
+    outcomes = begin([tmp_path] * 3)
+    check_errors(outcomes, errors.CheckpointMismatchError, message)
+    assert "HINT: start 2 worker(s), or use another directory; data sets of tf_preempt.data" in str(
+        outcomes[0]
+    )
+    assert sorted(os.walk(tmp_path)) == before
+    assert len(begin([tmp_path] * 2)) == 2
 
 
 def test_a_newer_format_is_an_error_on_all_and_nothing_is_touched(tmp_path: pathlib.Path) -> None:
