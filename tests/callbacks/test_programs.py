@@ -18,18 +18,32 @@ RESTART = 42
 class Programs:
     """Starts a program in a directory of its own."""
 
-    def __init__(self, directory: Path, run_script: Any) -> None:
+    def __init__(self, directory: Path, start_script: Any) -> None:
         self._directory = directory
-        self._run_script = run_script
+        self._start_script = start_script
         self.stderr = ""
 
-    def start(self, program: str, name: str, kill_at: str = "", *, status: int = 0) -> Any:
-        result = self._directory / f"{name}.json"
-        arguments = [program, str(self._directory / name), str(result), *([kill_at] if kill_at else [])]
-        ended = self._run_script(SCRIPT, *arguments, env={"CUDA_VISIBLE_DEVICES": "-1"}, timeout=120)
+    def start(self, program: str, name: str, kill_at: str = "") -> Any:
+        """Lives to the end, and returns what that leaves."""
+        self._await(self._begin(program, name, kill_at), 0)
+        return json.loads((self._directory / f"{name}.json").read_text())
+
+    def interrupt(self, program: str, kill_at: str, *, status: int) -> Any:
+        """Ends a life early, while the undisturbed one runs beside it; returns what the latter leaves."""
+        first = self._begin(program, "lives", kill_at)
+        whole = self.undisturbed(program)
+        self._await(first, status)
+        return whole
+
+    def _begin(self, program: str, name: str, kill_at: str) -> Any:
+        places = [str(self._directory / name), str(self._directory / f"{name}.json")]
+        arguments = [program, *places, *([kill_at] if kill_at else [])]
+        return self._start_script(SCRIPT, *arguments, env={"CUDA_VISIBLE_DEVICES": "-1"})
+
+    def _await(self, script: Any, status: int) -> None:
+        ended = script.wait(120)
         assert ended.rc == status, ended.stderr
         self.stderr = ended.stderr
-        return json.loads(result.read_text()) if status == 0 else None
 
     def undisturbed(self, program: str) -> Any:
         """What the program leaves when nothing disturbs it; run once for all tests of this module."""
@@ -42,8 +56,8 @@ _undisturbed: dict[str, Any] = {}
 
 
 @pytest.fixture
-def programs(tmp_path: Path, run_script: Any) -> Programs:
-    return Programs(tmp_path, run_script)
+def programs(tmp_path: Path, start_script: Any) -> Programs:
+    return Programs(tmp_path, start_script)
 
 
 def without_count(result: Any) -> Any:
@@ -62,8 +76,7 @@ def test_complete_program_trains_nothing_when_started_again(programs: Programs) 
     "program", ["two_fits_of_one_model", "two_fits_on_one_data_set", "random_numbers_between_fits"]
 )
 def test_interrupted_in_the_second_of_two_fits(programs: Programs, program: str) -> None:
-    whole = programs.undisturbed(program)
-    programs.start(program, "lives", "1.1.2", status=RESTART)
+    whole = programs.interrupt(program, "1.1.2", status=RESTART)
     resumed = programs.start(program, "lives")
     assert resumed["trained"] == 2 * lives.STEPS - 3
     assert resumed["weights"] == whole["weights"]
@@ -72,15 +85,13 @@ def test_interrupted_in_the_second_of_two_fits(programs: Programs, program: str)
 
 def test_interrupted_at_the_begin_of_the_second_fit(programs: Programs) -> None:
     """Its first checkpoint is at its first step."""
-    whole = programs.undisturbed("two_fits_of_one_model")
-    programs.start("two_fits_of_one_model", "lives", "1.0.0", status=RESTART)
+    whole = programs.interrupt("two_fits_of_one_model", "1.0.0", status=RESTART)
     assert without_count(programs.start("two_fits_of_one_model", "lives")) == without_count(whole)
 
 
 @pytest.mark.parametrize("program", ["two_fits_on_one_data_set", "random_numbers_between_fits"])
 def test_killed_before_the_first_checkpoint_of_the_second_fit(programs: Programs, program: str) -> None:
-    whole = programs.undisturbed(program)
-    programs.start(program, "lives", "1.-1.0", status=-signal.SIGKILL)
+    whole = programs.interrupt(program, "1.-1.0", status=-signal.SIGKILL)
     assert without_count(programs.start(program, "lives")) == without_count(whole)
 
 

@@ -5,6 +5,7 @@ The cases are functions in ``scripts/keras_matrix_<group>.py``; one process (or 
 
 from __future__ import annotations
 
+import concurrent.futures
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from tests.integration.scripts import keras_matrix_table as table
 
 SCRIPT = Path(__file__).parent / "scripts" / "keras_matrix.py"
 PROCESSES = {"alone": ("alone",), "workers": ("worker-0", "worker-1"), "devices": ("devices",)}
+BESIDE_EACH_OTHER = (("alone", "devices"), ("workers",))  # two processes at a time
 
 Arrays = dict[str, np.ndarray]
 ResultsOf = Callable[[table.Case, str], dict[str, Arrays]]
@@ -47,18 +49,23 @@ class Runs:
         return found
 
     def _run(self, group: str, setting: str) -> str:
-        key = (group, setting)
-        if key not in self._failures:
-            self._failures[key] = ""
-            workers = 2 if setting == "workers" else 0
-            arguments = [setting, str(self._directory), group]
-            try:
-                cluster.run_workers(
-                    SCRIPT, arguments, directory=self._directory, workers=workers, timeout_s=280
-                )
-            except cluster.WorkersFailedError as error:
-                self._failures[key] = str(error)
-        return self._failures[key]
+        if (group, setting) not in self._failures:
+            settings = next(some for some in BESIDE_EACH_OTHER if setting in some)
+            with concurrent.futures.ThreadPoolExecutor() as pool:
+                failures = list(pool.map(lambda one: self._failure_of(group, one), settings))
+            self._failures |= {(group, one): failure for one, failure in zip(settings, failures, strict=True)}
+        return self._failures[group, setting]
+
+    def _failure_of(self, group: str, setting: str) -> str:
+        output = self._directory / f"output-{group}-{setting}"
+        output.mkdir()
+        workers = 2 if setting == "workers" else 0
+        arguments = [setting, str(self._directory), group]
+        try:
+            cluster.run_workers(SCRIPT, arguments, directory=output, workers=workers, timeout_s=280)
+        except cluster.WorkersFailedError as error:
+            return str(error)
+        return ""
 
 
 @pytest.fixture(scope="module")
