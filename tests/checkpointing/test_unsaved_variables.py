@@ -103,6 +103,20 @@ def an_optimizer() -> Loop:
     return running(step, weight=weight)
 
 
+def an_optimizer_of_the_legacy_keras_that_is_not_kept() -> Loop:
+    """Its slots are used by their handles, which TensorFlow does not list among a trace's variables."""
+    weight, optimizer = tf.Variable(1.0), tf_keras.optimizers.legacy.SGD(momentum=0.5, name="found")
+
+    @tf.function
+    def step(x: Any) -> None:
+        optimizer.apply_gradients([(tf.reduce_sum(x), weight)])
+
+    def loop(handler_of: Any) -> None:
+        running(step, weight=weight, iterations=optimizer.iterations)(handler_of)
+
+    return loop
+
+
 def a_metric() -> Loop:
     metric = keras.metrics.Mean(name="found")
     return running(tf.function(metric.update_state))
@@ -235,6 +249,7 @@ FOUND = [
     of_a_whole_number,
     of_a_text,
     an_optimizer,
+    an_optimizer_of_the_legacy_keras_that_is_not_kept,
     a_metric,
     a_generator,
     a_traced_method,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zlib
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -11,21 +10,19 @@ import tensorflow as tf
 _MOST_BYTES = 2**20
 
 
-def fingerprint(variable: Any) -> int | None:
+def fingerprint(value: tf.Tensor | None) -> int | None:
     """A checksum (CRC-32) of a variable's value, of what is larger than 1 MiB of about 1 MiB.
 
     From large values elements at even distances are taken, before anything is copied from an accelerator; a
     change that leaves all of them alone is not seen.
 
     Args:
-        variable: a ``tf.Variable`` that is not distributed, of any shape and dtype.
+        value: of any shape and dtype that a variable can have; None if it has none yet.
 
     Returns:
-        None if the variable has no value yet.
+        None for None.
     """
-    try:
-        value = variable.read_value()
-    except tf.errors.FailedPreconditionError:
+    if value is None:
         return None
     elements = value.shape.num_elements() or 0
     distance = -(-elements * value.dtype.size // _MOST_BYTES) or 1

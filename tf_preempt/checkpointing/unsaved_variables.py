@@ -23,6 +23,7 @@ import tensorflow as tf
 from tf_preempt.checkpointing.fingerprints import fingerprint
 from tf_preempt.checkpointing.kept_variables import components
 from tf_preempt.strategies import _tf_internals
+from tf_preempt.strategies._tf_internals import UsedVariable
 
 _log = logging.getLogger("tf_preempt")
 _warned: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
@@ -43,9 +44,16 @@ class _Step:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Watched:
-    variable: Any
-    text: str
+    variable: UsedVariable
     fingerprint: int | None
+
+    @classmethod
+    def now(cls, variable: UsedVariable) -> _Watched:
+        return cls(variable=variable, fingerprint=fingerprint(variable.read()))
+
+    @property
+    def has_changed(self) -> bool:
+        return fingerprint(self.variable.read()) != self.fingerprint
 
 
 class UnsavedVariables:
@@ -92,7 +100,7 @@ class UnsavedVariables:
         if step.executions == 1:
             self._look(step, find(), arguments)
         for handle, one in before.items():
-            if fingerprint(one.variable) != one.fingerprint:
+            if one.has_changed:
                 self._watched.setdefault(handle, one)
 
     def look_at(self, functions: Iterable[Any]) -> None:
@@ -113,29 +121,26 @@ class UnsavedVariables:
         """
         for step in self._steps:
             self._watch(step.traced)
-        changed = [
-            handle for handle, one in self._watched.items() if fingerprint(one.variable) != one.fingerprint
-        ]
+        changed = [handle for handle, one in self._watched.items() if one.has_changed]
         if not changed:
             return
         kept = self._handles()
         gone = {handle: self._watched.pop(handle) for handle in changed}
-        new = [one for handle, one in gone.items() if handle not in kept and handle not in _warned]
-        for one in new:
-            _warned[id(one.variable.handle)] = one.variable
+        new = [one.variable for handle, one in gone.items() if handle not in kept and handle not in _warned]
+        for variable in new:
+            _warned[id(variable.handle)] = variable.handle
         if new:
-            self._warn([one.text for one in new])
+            self._warn([_describe(variable) for variable in new])
 
     def _warn(self, texts: Sequence[str]) -> None:
         named = list(dict.fromkeys(texts))
         more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
         _log.warning(
-            "The program uses variables that change and that no checkpoint holds (%s%s): a resumed run "
+            "The program uses variables that change and that no checkpoint holds (%s): a resumed run "
             "begins with the values that the program first gives them, and differs from an undisturbed "
             "one.\nHINT: %s. A program that sets them before each use, as by the number of the step, can "
             "ignore this.",
-            "; ".join(named[:_MOST_NAMED]),
-            more,
+            "; ".join(named[:_MOST_NAMED]) + more,
             self._hint,
         )
 
@@ -156,27 +161,24 @@ class UnsavedVariables:
     def _watch(self, traced: Iterable[Any], values: Iterable[Any] = ()) -> None:
         """Begins to watch the variables in traces, and those among values that the step is given or uses."""
         used = [one for fn in traced for one in _tf_internals.used_variables(fn, leave_out=self._seen)]
-        given = [
-            _tf_internals.UsedVariable(variable=part, is_changed=False, place=None)
-            for part in components(values)
-            if id(part.handle) not in self._seen
-        ]
+        given = [UsedVariable.of(part) for part in components(values) if id(part.handle) not in self._seen]
         if not used and not given:
             return
         kept = self._handles()
         for one in [*used, *given]:
-            handle = id(one.variable.handle)
+            handle = id(one.handle)
             if handle not in self._seen:
-                self._seen[handle] = one.variable
+                self._seen[handle] = one.handle
                 if handle not in kept:
-                    self._watched[handle] = _watched(one)
+                    self._watched[handle] = _Watched.now(one)
 
     def _of_process(self) -> dict[int, _Watched]:
         """All variables of the process that no checkpoint holds."""
         kept = self._handles()
+        parts = components(_live_variables())
         return {
-            id(part.handle): _watched(_tf_internals.UsedVariable(variable=part, is_changed=True, place=None))
-            for part in components(_live_variables())
+            id(part.handle): _Watched.now(UsedVariable.of(part))
+            for part in parts
             if id(part.handle) not in kept
         }
 
@@ -198,15 +200,10 @@ def _is_eager(variable: Any) -> bool:
         return False
 
 
-def _watched(used: _tf_internals.UsedVariable) -> _Watched:
-    return _Watched(variable=used.variable, text=_describe(used), fingerprint=fingerprint(used.variable))
-
-
-def _describe(used: _tf_internals.UsedVariable) -> str:
-    variable, place = used.variable, used.place
-    name = _REPLICA.sub("", variable.name)
-    text = f"{name}, {variable.dtype.name} of shape {tuple(variable.shape)}"
+def _describe(variable: UsedVariable) -> str:
+    place, name = variable.place, _REPLICA.sub("", variable.name)
+    text = f"{name}, {variable.dtype.name} of shape {variable.shape}"
     if place is None:
         return text
     scope = f" in {place.scope}" if place.scope else ""
-    return f"{text}, {'changed' if used.is_changed else 'used'}{scope} at {place.source}"
+    return f"{text}, {'changed' if variable.is_changed else 'used'}{scope} at {place.source}"

@@ -72,6 +72,10 @@ def test_words_are_those_of_a_warning_that_the_package_logs(words):
         ("The training data is shuffled without a seed, so that each process", "unseeded_shuffle"),
         ("The callback Mine keeps state that is not saved (x)", "callback_state"),
         ("Variable 'v' differed between replicas when the checkpoint was written", "replica_state"),
+        ("The training data has a cache in memory between a shuffle and what gives", "lost_cache"),
+        ("The run goes on after step 7, and no data iterator is tracked: data", "untracked_data"),
+        ("The checkpoint has no position of a data iterator '1': it begins", "untracked_data"),
+        ("The program uses variables that change and that no checkpoint holds (counter)", "unsaved_variable"),
     ],
 )
 @pytest.mark.parametrize("repeatable", [True, None])
@@ -92,6 +96,9 @@ def test_warning_of_the_training_comes_first(warning, cause, repeatable):
         ("keeps state that is not saved", "N0 (N1)"),
         ("is not saved; after a resume it begins afresh", "N0: N1"),
         ("differed between replicas when the checkpoint was written", "N0"),
+        ("data has a cache in memory between a shuffle", "N0 data"),
+        ("has no position of a data iterator", "N0"),
+        ("uses variables that change and that no checkpoint holds", "N0"),
     ],
 )
 def test_what_a_warning_names_is_told_with_the_log_that_has_it(words, found):
@@ -104,7 +111,7 @@ def test_what_a_warning_names_is_told_with_the_log_that_has_it(words, found):
 
 
 def test_every_warning_that_names_something_is_asked_for_it():
-    silent = {"come from one shuffle that orders each iteration anew"}
+    silent = {"come from one shuffle that orders each iteration anew", "and no data iterator is tracked"}
     assert causes._NAMED.keys() == causes._WARNINGS.keys() - silent
 
 

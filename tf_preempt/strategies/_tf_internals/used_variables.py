@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Container, Iterator
 from typing import Any
 
@@ -21,22 +22,41 @@ _CALLS = {
     "While": (("body", "cond"), 0),
     "StatelessWhile": (("body", "cond"), 0),
 }
+_NAME = re.compile(r'ResourceHandle\(name="(?P<name>[^"]+?)(/\d+)?"')  # in the representation of a resource
 _LOOK_ONLY = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class UsedVariable:
-    """A variable that a traced function uses.
+    """A variable that a traced function uses; of a distributed one, the component of one replica.
 
     Args:
-        variable: a ``tf.Variable``; of a distributed one, the component of one replica.
+        handle: its resource, which lives as long as this object.
+        name: of the variable.
+        dtype: of the variable.
+        shape: of the variable, as far as it is fixed.
         is_changed: by the function.
         place: where it is changed, else where it is read; None if that is not known.
     """
 
-    variable: Any
-    is_changed: bool
-    place: OpPlace | None
+    handle: tf.Tensor
+    name: str
+    dtype: tf.DType
+    shape: tf.TensorShape
+    is_changed: bool = False
+    place: OpPlace | None = None
+
+    @classmethod
+    def of(cls, variable: Any) -> UsedVariable:
+        """What is known of a ``tf.Variable`` that is not distributed, without a function that uses it."""
+        return cls(handle=variable.handle, name=variable.name, dtype=variable.dtype, shape=variable.shape)
+
+    def read(self) -> tf.Tensor | None:
+        """The value now; None if it has none yet."""
+        try:
+            return tf.raw_ops.ReadVariableOp(resource=self.handle, dtype=self.dtype)
+        except (tf.errors.FailedPreconditionError, tf.errors.NotFoundError):
+            return None
 
 
 def is_traced(fn: Any) -> bool:
@@ -63,12 +83,14 @@ def used_variables(fn: Any, *, leave_out: Container[int] = ()) -> list[UsedVaria
     """
     found: dict[int, UsedVariable] = {}
     for trace in _traces(fn):
-        wanted = [one for one in _variables_of(trace) if id(one.handle) not in leave_out]
-        inside = {id(outer): inner for outer, inner in trace.graph.captures} if wanted else {}
-        for variable in wanted:
-            key = id(variable.handle)
-            if key not in found or not found[key].is_changed:
-                found[key] = _used(variable, trace.graph, inside.get(key))
+        names = _names_in(trace)
+        for handle, inside in trace.graph.captures:
+            key = id(handle)
+            if key in leave_out or (key in found and found[key].is_changed) or tf.is_symbolic_tensor(handle):
+                continue
+            data = _of_variable(handle)
+            if data is not None:
+                found[key] = _used(handle, names.get(key), data, trace.graph, inside)
     return list(found.values())
 
 
@@ -76,19 +98,37 @@ def _traces(fn: Any) -> list[Any]:
     return list(attribute(fn, "_list_all_concrete_functions", "Function")())
 
 
-def _variables_of(trace: Any) -> list[Any]:
+def _names_in(trace: Any) -> dict[int, str]:
+    """The names of variables by the `id` of their handles; TensorFlow does not list all that a trace uses."""
     try:
-        return list(trace.variables)
-    except AssertionError:  # some are gone, and with them the use of this trace
-        return []
+        return {id(variable.handle): variable.name for variable in trace.variables}
+    except AssertionError:  # some of them are gone, and with them the use of this trace
+        return {}
 
 
-def _used(variable: Any, graph: Any, handle: Any) -> UsedVariable:
-    ops = [] if handle is None else list(_ops_on(graph, handle))
+def _of_variable(handle: tf.Tensor) -> Any:
+    """Shape and dtype, if this is the resource of a variable."""
+    if handle.dtype != tf.resource:
+        return None
+    data = getattr(handle, "_handle_data", None)
+    if data is None or not data.is_set or len(data.shape_and_type) != 1:
+        return None
+    return data.shape_and_type[0]
+
+
+def _used(handle: tf.Tensor, name: str | None, data: Any, graph: Any, inside: Any) -> UsedVariable:
+    ops = list(_ops_on(graph, inside))
     changing = [op for op in ops if op.type not in _LOOK_ONLY]
-    places = [place_of(op) for op in (changing or ops)]
-    named = next((place for place in places if place.source), None)
-    return UsedVariable(variable=variable, is_changed=bool(changing), place=named)
+    places = (place_of(op) for op in (changing or ops))
+    named = _NAME.search(repr(handle))
+    return UsedVariable(
+        handle=handle,
+        name=name or (named["name"] if named else "a variable"),
+        dtype=tf.as_dtype(data.dtype),
+        shape=tf.TensorShape(data.shape),
+        is_changed=bool(changing),
+        place=next((place for place in places if place.source), None),
+    )
 
 
 def _ops_on(graph: Any, handle: Any) -> Iterator[tf.Operation]:

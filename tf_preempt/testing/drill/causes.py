@@ -58,6 +58,27 @@ _WARNINGS = {
         text="the data is shuffled without a seed: each process, and so each life, draws another order",
         cure="Dataset.shuffle(..., seed=1), or keras.utils.set_random_seed(1) before the data set is made",
     ),
+    "data has a cache in memory between a shuffle": Cause(
+        name="lost_cache",
+        text="the data has a cache in memory that no checkpoint holds: a program that is started again fills "
+        "it with other elements",
+        cure="cache before what draws random numbers, or Dataset.cache(file) with a file for each worker",
+    ),
+    "and no data iterator is tracked": Cause(
+        name="untracked_data",
+        text="a custom loop tracks no data iterator: its data begins at the beginning in each life",
+        cure="iterator = handler.track(iter(dataset)) before the loop",
+    ),
+    "has no position of a data iterator": Cause(
+        name="untracked_data",
+        text="a data iterator was not tracked when the checkpoint was written, and begins at its beginning",
+        cure="track the same iterators in the same order, or under the same names, in each life",
+    ),
+    "uses variables that change and that no checkpoint holds": Cause(
+        name="unsaved_variable",
+        text="variables that the training changes are in no checkpoint, and begin anew in each life",
+        cure="make them attributes of the model or of its layers, or give them to the tf.train.Checkpoint",
+    ),
     "come from one shuffle that orders each iteration anew": Cause(
         name="shared_shuffle",
         text="training and validation data come from one shuffle: the order of later epochs can differ",
@@ -90,6 +111,9 @@ _NAMED = {
     "data cannot be saved: the pipeline holds": r"%s (?P<named>.*?)\. A resumed run",
     "cannot be saved: its pipeline holds": r"%s (?P<named>.*?)\. A resumed run",
     "data is shuffled without a seed": r"The (?P<named>\w+ data)(?= is)",
+    "data has a cache in memory between a shuffle": r"The (?P<named>.* data)(?= has)",
+    "has no position of a data iterator": r"%s '(?P<named>[^'\n]*)'",
+    "uses variables that change and that no checkpoint holds": r"%s \((?P<named>.*)\): a resumed",
     "state of random generators that the program lacks": r"%s \((?P<named>.*)\): where",
     "keeps state that is not saved": r"The callback (?P<named>\S+) %s(?P<more> \(.*?\)): after",
     "is not saved; after a resume it begins afresh": r"of the callback (?P<named>\S+) %s(?P<more>: .*)",
