@@ -193,13 +193,31 @@ def test_what_was_passed_on_and_how_the_program_ended_is_said(program, when, cap
     ]
 
 
-def test_of_a_program_that_has_saved_it_is_said_that_it_goes_on_another_time(program, when, caplog):
+@pytest.mark.parametrize(
+    ("source", "ended"),
+    [
+        (SAVES, "exit status 42; it goes on when it is started again"),
+        (
+            'say(committed_step=5, commits=1)\nopen("ready", "w")\ntime.sleep(120)',
+            "killed by SIGTERM; it goes on when it is started again",
+        ),
+        ('say(commits=0)\nopen("ready", "w")\ntime.sleep(120)', "killed by SIGTERM"),
+        (
+            "signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))\n"
+            'say(committed_step=5, commits=1)\nopen("ready", "w")\ntime.sleep(120)',
+            "exit status 1",
+        ),
+    ],
+    ids=["leaves", "is killed while it leaves", "has saved nothing", "fails"],
+)
+def test_of_a_program_that_has_saved_it_is_said_that_it_goes_on_another_time(
+    program, when, caplog, source, ended
+):
     caplog.set_level(logging.INFO, "tf_preempt")
     when("ready", kill_self(signal.SIGTERM))
-    assert program(SAVES).run() == 42
+    program(source).run()
     assert caplog.records[-1].message == (
-        "not restarting: SIGTERM asked for the end, and the program has ended "
-        "(exit status 42: it goes on when it is started again)"
+        f"not restarting: SIGTERM asked for the end, and the program has ended ({ended})"
     )
 
 

@@ -22,7 +22,7 @@ from tf_preempt.launch.process_tree import ProcessTree, check_command
 from tf_preempt.launch.restart_policy import Incarnation, RestartPolicy, Stop
 from tf_preempt.launch.slurm_requeue import settle_for_program
 from tf_preempt.launch.tree_watch import Escalation, TreeWatch
-from tf_preempt.termination.exit_codes import RESTART_LOCAL, describe, shell_status
+from tf_preempt.termination.exit_codes import RESTART_LOCAL, Outcome, classify, describe, shell_status
 from tf_preempt.termination.slurm import Action
 from tf_preempt.termination.slurm_options import SlurmOptions
 
@@ -160,7 +160,7 @@ class Supervisor:
             "not restarting: %s asked for the end, and the program has ended (%s%s)",
             signal.Signals(signum).name,
             describe(returncode),
-            ": it goes on when it is started again" if returncode == RESTART_LOCAL else "",
+            "; it goes on when it is started again" if _goes_on(last, returncode) else "",
         )
         has_trained = last.status is not None
         verdict = settle_for_program(self._environ, returncode, signum, has_trained=has_trained)
@@ -169,6 +169,12 @@ class Supervisor:
             self._wait_for_ending_signal(_ONE_NOTICE_S)
             self._wait_for_ending_signal(SlurmOptions().stay_s)
         return shell_status(returncode)
+
+
+def _goes_on(last: Incarnation, returncode: int) -> bool:
+    """Whether the program asks to be started again: Slurm's SIGTERM may end one that just leaves so."""
+    has_saved = last.status is not None and bool(last.status.committed_step)
+    return returncode == RESTART_LOCAL or (has_saved and classify(returncode) is Outcome.RESTART)
 
 
 def _read_status(status_file: StatusFile) -> Status | None:
