@@ -6,6 +6,7 @@ The cases are in ``scripts/keras_distribute_*.py``, what they must come to in ``
 
 from __future__ import annotations
 
+import concurrent.futures
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +31,7 @@ OF_TENSORFLOW = {"seed_generator": {"draws", "draws of tensorflow"}}
 
 
 class Results:
-    """Runs a setting once, when first asked for, and remembers how that ended."""
+    """Runs both settings beside each other, once, when first asked for, and remembers how that ended."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -38,8 +39,10 @@ class Results:
 
     def __call__(self, process: str, case: str) -> Arrays:
         setting = "devices" if process == "devices" else "workers"
-        if setting not in self._reports:
-            self._reports[setting] = self._run(setting)
+        if not self._reports:
+            settings = ("devices", "workers")
+            with concurrent.futures.ThreadPoolExecutor() as pool:
+                self._reports = dict(zip(settings, pool.map(self._run, settings), strict=True))
         path = self._directory / f"{process}-{case}.npz"
         assert path.exists(), f"{process} did not come to the end of {case}:\n{self._reports[setting]}"
         with np.load(path) as arrays:
@@ -48,8 +51,10 @@ class Results:
     def _run(self, setting: str) -> str:
         workers = 2 if setting == "workers" else 0
         arguments = [setting, str(self._directory)]
+        output = self._directory / f"output-{setting}"
+        output.mkdir()
         try:
-            cluster.run_workers(SCRIPT, arguments, directory=self._directory, workers=workers, timeout_s=280)
+            cluster.run_workers(SCRIPT, arguments, directory=output, workers=workers, timeout_s=280)
         except cluster.WorkersFailedError as error:
             return str(error)
         return ""
