@@ -60,15 +60,24 @@ class Cluster:
         return done.stdout
 
 
+def comes_last(test):
+    """A test that waits for what was begun long before; it runs after the others of this folder."""
+    test.comes_last = True
+    return test
+
+
 def pytest_collection_modifyitems(items):
-    """Leaves these tests out, and says so, on a machine without Slurm; in CI it has to be there."""
+    """Puts some of these tests last; leaves all out, and says so, where Slurm is missing, but for CI."""
+    places = [i for i, item in enumerate(items) if Path(__file__).parent in item.path.parents]
+    ordered = sorted((items[i] for i in places), key=lambda item: hasattr(item.function, "comes_last"))
+    for i, item in zip(places, ordered, strict=True):
+        items[i] = item
     path = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin:/sbin"
     if os.environ.get("CI") or shutil.which("slurmctld", path=path):
         return
     missing = pytest.mark.skip(reason="no Slurm here; apt-get install slurm-wlm munge, or run .ci/run")
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(missing)
+    for item in ordered:
+        item.add_marker(missing)
 
 
 @contextlib.contextmanager

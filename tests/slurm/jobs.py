@@ -1,6 +1,7 @@
 """Training jobs on the private Slurm: submitted, watched, compared with the undisturbed training."""
 
 import json
+import os
 import re
 import shlex
 import sys
@@ -11,6 +12,15 @@ from tf_preempt.goodput.events import read_events
 
 PROGRAM = Path(__file__).with_name("train_job.py")
 STEPS = 64
+
+
+def first_job(cluster: str) -> str:
+    """The line of slurm.conf that says where the numbers of jobs begin.
+
+    Workers derive their ports from the job's number, and two clusters may be two test runs on this machine.
+    """
+    begin = {"main": 0, "without grace": 50, "supervised without grace": 60, "examples": 70}[cluster]
+    return f"FirstJobId={1 + os.getpid() % 16_384 * 100 + begin}"
 
 
 class Job:

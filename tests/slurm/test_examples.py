@@ -1,7 +1,8 @@
 """The batch scripts of examples/slurm, as they are, on a real Slurm that disturbs each of them.
 
 All run at the same time, and each training is compared, bit for bit, with one that nobody disturbs.  They are
-submitted from a checkout whose program trains examples/train.py with the slow steps of a larger model.
+submitted from a checkout whose program trains examples/train.py with the slow steps of a larger model.  Once
+disturbed they only take their time: the tests that wait for their ends come after all others of this folder.
 """
 
 import os
@@ -14,8 +15,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.slurm.conftest import REPOSITORY, running
-from tests.slurm.jobs import Job, preempt
+from tests.slurm.conftest import REPOSITORY, comes_last, running
+from tests.slurm.jobs import Job, first_job, preempt
 from tf_preempt.goodput.events import read_events
 
 # With steps of 0.25 s, 9 epochs take longer than it can take until the signal before the time limit comes.
@@ -23,8 +24,6 @@ EPOCHS = {"long_training": 9, "train": 4, "train_gpu": 4, "array": 4}
 STEPS_PER_EPOCH = 46
 SCRIPTS = REPOSITORY / "examples" / "slurm"
 PACED_PROGRAM = Path(__file__).with_name("paced_train.py")
-# Workers derive their ports from the job's number; another test run on this machine may have the same ones.
-FIRST_JOB = f"FirstJobId={1 + os.getpid() % 16_384 * 100}"
 GRACE_S = 20
 OPTIONS = f"--nodes 12 --gpus-per-node 2 --grace-time {GRACE_S} --kill-wait 8 --message-timeout 5".split()
 
@@ -68,13 +67,13 @@ def result_of(directory: Path) -> dict[str, np.ndarray]:
     return {name: reader.get_tensor(name) for name in names if name != "_CHECKPOINTABLE_OBJECT_GRAPH"}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def cluster():
-    with running(*OPTIONS, "--extra-conf", FIRST_JOB) as cluster:
+    with running(*OPTIONS, "--extra-conf", first_job("examples")) as cluster:
         yield cluster
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def checkout(tmp_path_factory):
     """What the scripts need of a checkout: the environment and the program."""
     place = tmp_path_factory.mktemp("checkout")
@@ -84,7 +83,7 @@ def checkout(tmp_path_factory):
     return place
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def jobs(cluster, checkout):
     """All examples, each on nodes of its own; all but the long training are preempted after a first commit.
 
@@ -120,7 +119,7 @@ def jobs(cluster, checkout):
     return jobs
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def undisturbed(jobs, tmp_path_factory):
     """Gives what so many workers come to that nobody disturbs; trained without Slurm, while the jobs run."""
     program = [sys.executable, str(REPOSITORY / "examples" / "train.py")]
@@ -171,6 +170,7 @@ def test_what_the_lines_of_the_scripts_are_for(cluster, tmp_path):
     assert bare.heard_after(preempted_at) > GRACE_S
 
 
+@comes_last
 def test_elements_of_an_array_train_apart_and_only_the_preempted_one_is_requeued(jobs, undisturbed):
     first, second = jobs["array-1"], jobs["array-2"]
     second.assert_completed_with(undisturbed(1, 2, "array"))
@@ -182,6 +182,7 @@ def test_elements_of_an_array_train_apart_and_only_the_preempted_one_is_requeued
     assert any(not np.array_equal(seeds[0][name], seeds[1][name]) for name in seeds[0])
 
 
+@comes_last
 @pytest.mark.parametrize("script", ["train", "train_gpu"])
 def test_a_preempted_training_is_requeued_and_ends_as_if_nothing_had_been(jobs, undisturbed, script):
     jobs[script].assert_completed_with(undisturbed(2, 1, script))
@@ -190,6 +191,7 @@ def test_a_preempted_training_is_requeued_and_ends_as_if_nothing_had_been(jobs, 
     assert jobs[script].output.count("Restored step") == 1
 
 
+@comes_last
 def test_a_long_training_runs_past_its_time_limit(jobs, undisturbed):
     job = jobs["long_training"]
     job.assert_completed_with(undisturbed(2, 1, "long_training"))

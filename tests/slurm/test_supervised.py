@@ -1,29 +1,22 @@
 """`tf-preempt run` around and inside of `srun` on a real Slurm: one restarts or one requeues, never both."""
 
-import os
+import dataclasses
 import sys
 
 import psutil
 import pytest
 
 from tests.slurm.conftest import running
-from tests.slurm.jobs import PROGRAM, STEPS, Job, preempt
+from tests.slurm.jobs import PROGRAM, STEPS, Job, first_job
 from tests.slurm.stages import NODES, staged
 
-# Workers derive their ports from the job's number; another test run on this machine may have the same ones.
-FIRST_JOB = f"FirstJobId={1 + os.getpid() % 16_384 * 100}"
-OPTIONS = ["--nodes", str(NODES), "--grace-time", "20", "--kill-wait", "8", "--message-timeout", "5"]
+OPTIONS = ["--nodes", str(NODES), "--kill-wait", "8", "--message-timeout", "5"]
 SUPERVISOR = f"{sys.executable} -m tf_preempt run --backoff-initial 0.1 --"
-
-
-def LONG(value):
-    """A variant that only the long version of the tests has."""
-    return pytest.param(value, marks=pytest.mark.exhaustive)
 
 
 @pytest.fixture(scope="module")
 def cluster():
-    with running(*OPTIONS, "--extra-conf", FIRST_JOB) as cluster:
+    with running(*OPTIONS, "--grace-time", "20", "--extra-conf", first_job("main")) as cluster:
         yield cluster
 
 
@@ -167,27 +160,26 @@ def test_a_signal_to_the_batch_script_is_passed_on_to_the_workers(stage):
     assert {event["source"] for event in job.events("notice")} == {"SIGUSR1"}
 
 
-@pytest.fixture(scope="module")
-def cluster_without_grace():
-    """GraceTime=0, which is Slurm's default."""
-    with running(*OPTIONS, "--grace-time", "0", "--extra-conf", FIRST_JOB) as cluster:
-        yield cluster
+def preempt_without_a_grace(stage, step, name):
+    """All get SIGTERM at once then, the batch script too, which here is the supervisor or srun itself.
+
+    GraceTime=0 is Slurm's default; it is a partition's, so that this needs a cluster of its own.
+    """
+    with running(*OPTIONS, "--grace-time", "0", "--extra-conf", first_job(name)) as cluster:
+        stage = dataclasses.replace(stage, cluster=cluster)
+        job = stage.submit(step=step, program="--pace 0.1")
+        job.wait_for_step(10)
+        stage.preempt()
+        stage.assert_as_if_undisturbed(job, restarts=1)
+        assert "tf-preempt: restarting in" not in job.output
 
 
-@pytest.mark.parametrize("step", ["srun", LONG(f"{SUPERVISOR} srun")], ids=["alone", "supervised"])
-def test_without_a_grace_the_time_until_the_kill_is_used(cluster_without_grace, undisturbed, tmp_path, step):
-    """All get SIGTERM at once then, the batch script too, which here is the supervisor or srun itself."""
-    job = Job(
-        cluster_without_grace,
-        tmp_path / "job",
-        options="-p low -w n[9-10] -N2 -n2",
-        step=step,
-        program="--pace 0.1",
-    ).submit()
-    job.wait_for_step(10)
-    preempt(cluster_without_grace, "n[9-10]", count=2)
-    assert job.wait_for_end() == "COMPLETED"
-    assert job.fields()["Restarts"] == "1"
-    job.assert_trained_each_step_once()
-    assert job.result() == undisturbed(2)
-    assert "tf-preempt: restarting in" not in job.output
+@staged
+def test_without_a_grace_the_time_until_the_kill_is_used(stage):
+    preempt_without_a_grace(stage, "srun", "without grace")
+
+
+@pytest.mark.exhaustive
+@staged
+def test_without_a_grace_the_time_until_the_kill_is_used_by_a_supervised_job(stage):
+    preempt_without_a_grace(stage, f"{SUPERVISOR} srun", "supervised without grace")

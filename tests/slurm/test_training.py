@@ -4,7 +4,6 @@ Every training is compared, bit for bit, with one that nobody disturbed.  Most o
 that the tests that are `staged` run beside each other in threads, each on two nodes of its own.
 """
 
-import os
 import shutil
 import sys
 import time
@@ -12,17 +11,15 @@ import time
 import pytest
 
 from tests.slurm.conftest import running
-from tests.slurm.jobs import STEPS, Job
+from tests.slurm.jobs import STEPS, Job, first_job
 from tests.slurm.stages import staged
 
-# Workers derive their ports from the job's number; another test run on this machine may have the same ones.
-FIRST_JOB = f"FirstJobId={1 + os.getpid() % 16_384 * 100}"
 OPTIONS = ["--nodes", "10", "--grace-time", "12", "--kill-wait", "8", "--message-timeout", "5"]
 
 
 @pytest.fixture(scope="module")
 def cluster():
-    with running(*OPTIONS, "--extra-conf", FIRST_JOB) as cluster:
+    with running(*OPTIONS, "--extra-conf", first_job("main")) as cluster:
         yield cluster
 
 
@@ -59,6 +56,7 @@ def test_a_preempted_job_that_cannot_reach_slurm_stays_until_slurm_requeues_it(s
     stage.preempt()
     stage.assert_as_if_undisturbed(job, restarts=1)
     assert job.output.count("so the program waits for Slurm to do it") == 1
+    assert "Leaving with exit status" not in job.output
 
 
 @pytest.mark.exhaustive
@@ -74,6 +72,7 @@ def test_a_preempted_job_that_has_squeue_alone_knows_why_and_stays(stage):
     stage.preempt()
     stage.assert_as_if_undisturbed(job, restarts=1)
     assert job.output.count("preempted: the job could not be requeued from here") == 1
+    assert "Leaving with exit status" not in job.output
 
 
 @staged

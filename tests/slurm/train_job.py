@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import pathlib
+import signal
 import time
 
 import keras
@@ -55,6 +56,7 @@ with strategy.scope():
 
 protect = tf_preempt.callbacks.PreemptionCheckpoint(options.directory, save_every=options.save_every)
 history = model.fit(dataset, epochs=EPOCHS, verbose=0, callbacks=[Note(), protect])
+signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # of --signal: there is nothing to save any more
 
 if "SLURM_RESTART_COUNT" not in os.environ:
     time.sleep(options.linger)  # an evaluation, an export
