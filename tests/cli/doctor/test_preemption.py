@@ -120,3 +120,9 @@ def test_a_cluster_that_sends_the_users_signal_is_told(config):
 )
 def test_killing_all_tasks_with_the_first_is_warned_of(config, status):
     assert check_bad_exit(config).status is status
+
+
+def test_killing_all_tasks_with_the_first_has_two_cures():
+    hint = check_bad_exit({"KillOnBadExit": "1"}).hint
+    assert "srun --kill-on-bad-exit=0" in hint
+    assert "srun tf-preempt run -- python train.py" in hint

@@ -157,7 +157,9 @@ def check_bad_exit(config: Mapping[str, str]) -> Finding:
     return Finding(
         Status.WARNING,
         "bad-exit",
-        "KillOnBadExit=1: when one task dies, Slurm kills the others before they can have the job requeued.",
-        "srun --kill-on-bad-exit=0; the workers notice the loss themselves and leave with the restart code",
+        "KillOnBadExit=1: when one task dies, Slurm kills the others, mostly before they can have the job "
+        "requeued.",
+        "srun --kill-on-bad-exit=0, as the workers notice the loss themselves and leave with the restart code; "
+        "or srun tf-preempt run -- python train.py, where no task ends with its worker",
         values,
     )
