@@ -159,7 +159,7 @@ def check_bad_exit(config: Mapping[str, str]) -> Finding:
         "bad-exit",
         "KillOnBadExit=1: when one task dies, Slurm kills the others, mostly before they can have the job "
         "requeued.",
-        "srun --kill-on-bad-exit=0, as the workers notice the loss themselves and leave with the restart code; "
+        "srun --kill-on-bad-exit=0, as the workers notice the loss and leave with the restart code; "
         "or srun tf-preempt run -- python train.py, where no task ends with its worker",
         values,
     )
