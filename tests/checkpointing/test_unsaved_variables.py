@@ -446,14 +446,17 @@ aggregation = tf.VariableAggregation.ONLY_FIRST_REPLICA
 with strategy.scope():
     found = tf.Variable(0.0, name="found", aggregation=aggregation)
     saved = tf.Variable(0.0, aggregation=aggregation)
+    by_each = keras.Variable(0.0, trainable=False, name="by_each")
     metric, saved_metric = keras.metrics.Mean(name="found_metric"), keras.metrics.Mean()
-kept = {"saved": saved, "saved_metric": saved_metric.variables} if sys.argv[2] == "kept" else {}
+kept = {"saved": saved, "metric": saved_metric.variables, "by_each": by_each} if sys.argv[2] == "kept" else {}
 if sys.argv[2] == "kept":
     found, metric = saved, saved_metric
 
 
 def on_replica(x):
     found.assign_add(1.0)
+    with tf.name_scope("layer"):
+        by_each.assign(by_each + 1.0)
     metric.update_state(x)
     return tf.reduce_sum(x)
 
@@ -481,6 +484,7 @@ def test_variables_of_replicas_are_told_once(strategy: str, kept: str, run_scrip
     assert len(warned) == (kept == "lost")
     for line in warned:
         assert line.count("found, float32") == 1
+        assert line.count("by_each, float32") == 1
         assert line.count("found_metric/total") == 1 or line.count("total, float32") == 1
         assert "replica_1" not in line
         assert "collective_instance" not in line

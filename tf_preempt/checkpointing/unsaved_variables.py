@@ -130,17 +130,16 @@ class UnsavedVariables:
         for variable in new:
             _warned[id(variable.handle)] = variable.handle
         if new:
-            self._warn([_describe(variable) for variable in new])
+            self._warn(_descriptions(new))
 
     def _warn(self, texts: Sequence[str]) -> None:
-        named = list(dict.fromkeys(texts))
-        more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
+        more = f" and {len(texts) - _MOST_NAMED} more" if len(texts) > _MOST_NAMED else ""
         _log.warning(
             "The program uses variables that change and that no checkpoint holds (%s): a resumed run "
             "begins with the values that the program first gives them, and differs from an undisturbed "
             "one.\nHINT: %s. A program that sets them before each use, as by the number of the step, can "
             "ignore this.",
-            "; ".join(named[:_MOST_NAMED]) + more,
+            "; ".join(texts[:_MOST_NAMED]) + more,
             self._hint,
         )
 
@@ -200,10 +199,15 @@ def _is_eager(variable: Any) -> bool:
         return False
 
 
-def _describe(variable: UsedVariable) -> str:
-    place, name = variable.place, _REPLICA.sub("", variable.name)
-    text = f"{name}, {variable.dtype.name} of shape {variable.shape}"
-    if place is None:
-        return text
-    scope = f" in {place.scope}" if place.scope else ""
-    return f"{text}, {'changed' if variable.is_changed else 'used'}{scope} at {place.source}"
+def _descriptions(variables: Iterable[UsedVariable]) -> list[str]:
+    """What to tell of each; components of one distributed variable are told as one."""
+    found: dict[Any, str] = {}
+    for one in variables:
+        name = _REPLICA.sub("", one.name)
+        text = f"{name}, {one.dtype.name} of shape {one.shape}"
+        if one.place is not None:
+            what = "changed" if one.is_changed else "used"
+            scope = f" in {one.place.scope}" if one.place.scope else ""
+            text = f"{text}, {what}{scope} at {one.place.source}"
+        found.setdefault((name, one.dtype, str(one.shape), one.place and one.place.source), text)
+    return list(found.values())
