@@ -111,11 +111,10 @@ def test_a_text_that_stands_for_too_many_hosts_is_refused_at_once():
         ("n[" + ",".join(f"{number}" for number in range(1, 131_073, 2)) + "]", "n1", "n131071"),
         (",".join(f"a[{number}-{number + 1}]" for number in range(32_768)), "a0", "a32768"),
         (",".join(f"a{number}[{number},{number + 5}]" for number in range(32_768)), "a00", "a3276732772"),
-        (",".join(f"a[{n}-{n + 1},{n + 5}-{n + 6}]" for n in range(16_384)), "a0", "a16389"),
     ],
     ids=[
         *("range", "names", "pairs", "two-brackets", "single-numbers", "numbers"),
-        *("other-ranges", "other-numbers", "several-other-ranges"),
+        *("other-ranges", "other-numbers"),
     ],
 )
 def test_65536_hosts_are_quick(text, first, last):
