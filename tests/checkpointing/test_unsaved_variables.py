@@ -322,12 +322,13 @@ def generators_of_the_process() -> Loop:
 
 
 def the_data_of_an_eager_step() -> Loop:
-    """A random layer in ``map``, which goes on while a step runs eagerly."""
-    flip = keras.layers.RandomFlip(seed=1)
+    """A generator in ``map``, which goes on while a step runs eagerly."""
+    generator, options = tf.random.Generator.from_seed(1), tf.data.Options()
+    options.experimental_optimization.inject_prefetch = False
 
     def loop(handler_of: Any) -> None:
         handler = handler_of({})
-        data = tf.data.Dataset.from_tensors(tf.zeros((2, 2, 1))).repeat().map(flip).batch(2)
+        data = tf.data.Dataset.range(10).map(lambda _: generator.normal((2,))).with_options(options)
         iterator = handler.track(iter(data))
         with handler.watch_preemption_scope():
             for _ in handler.steps(STEPS):
