@@ -46,27 +46,32 @@ def assert_repeats_at_most(job: Job, most: int) -> None:
     assert len(before) - restored <= most
 
 
-def restart_a_killed_worker(stage, srun):
-    step = f"{SUPERVISOR} {srun}"
+def restart_a_killed_worker(stage, step, *, supervisors):
     job = stage.submit(step=step, program="--pace 0.1 --save-every 10")
     job.wait_for_step(25)
     worker_of(job, 1).kill()
     assert job.wait_for_end() == "COMPLETED"
     assert job.fields()["Restarts"] == "0"
-    assert job.output.count("tf-preempt: restarting in") == 1
+    assert job.output.count("tf-preempt: restarting in") == supervisors
     assert_repeats_at_most(job, 10)
     assert job.result() == stage.undisturbed[2]
 
 
 @staged
 def test_a_killed_worker_is_restarted_within_the_job(stage):
-    restart_a_killed_worker(stage, "srun -K")
+    restart_a_killed_worker(stage, f"{SUPERVISOR} srun -K", supervisors=1)
+
+
+@staged
+def test_a_killed_worker_is_restarted_within_the_job_by_the_supervisors_of_its_tasks(stage):
+    """Each restarts its own worker, whichever is there first, and none ends, so that -K has nothing to do."""
+    restart_a_killed_worker(stage, f"srun -K {SUPERVISOR}", supervisors=2)
 
 
 @pytest.mark.exhaustive
 @staged
 def test_a_killed_worker_is_restarted_within_the_job_without_kill_on_bad_exit(stage):
-    restart_a_killed_worker(stage, "srun")
+    restart_a_killed_worker(stage, f"{SUPERVISOR} srun", supervisors=1)
 
 
 def kill_without_a_supervisor(stage, rank):
