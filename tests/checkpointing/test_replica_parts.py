@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import logging
 from typing import Any
 
@@ -10,13 +11,16 @@ import tensorflow as tf
 
 from tf_preempt.checkpointing.replica_parts import (
     check,
+    check_as_many,
     replica_parts,
     restore,
     take,
     untracked_variables,
     variables_in,
+    written_by_replicas,
 )
 from tf_preempt.errors import CheckpointMismatchError
+from tf_preempt.strategies import MirroredStrategy
 
 MIB = 2**20
 
@@ -141,3 +145,28 @@ def test_what_replicas_write_by_themselves_is_found_in_keras_models(run_script: 
     ended = run_script(WRITTEN_BY_REPLICAS, env=environ, timeout=120)
     expected = ["moving_mean", "moving_variance", "own", "sequential_bn_gamma_gradient_accumulator"]
     assert ended.stdout.strip() == f"{expected} []", ended.stderr[-4000:]
+
+
+def _states(scope: Any) -> tf.train.Checkpoint:
+    with scope:
+        own = tf.Variable([1.0, 2.0], trainable=False)
+    return tf.train.Checkpoint(outside=tf.Variable(0, trainable=False), own=own)
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_the_same_variables_are_found_for_any_number_of_replicas_of_a_strategy(replicas: int) -> None:
+    strategy = MirroredStrategy([f"cpu:{number}" for number in range(replicas)])
+    checkpoint = _states(strategy.scope())
+    found = written_by_replicas(checkpoint, also_by_one=True)
+    assert [one.shape.as_list() for one in found] == [[2]]
+    names = [part.name for part in replica_parts(found)]
+    assert names == [f"replica/0/{replica}" for replica in range(replicas)]
+
+
+def test_more_variables_without_a_strategy_than_workers_had_are_refused_with_the_cure() -> None:
+    checkpoint = _states(contextlib.nullcontext())
+    parts = replica_parts(written_by_replicas(checkpoint, also_by_one=True))
+    saved = {"replica/0/0": tf.constant([1.0, 2.0]), "replica/0/1": tf.constant([1.0, 2.0])}
+    with pytest.raises(CheckpointMismatchError, match=r"(?s)had 1 variable.*there are 2.*HINT: make the var"):
+        check_as_many(parts, saved)
+    check_as_many(parts, {})  # one replica had written: the checkpoint has it all

@@ -37,6 +37,7 @@ from tf_preempt.checkpointing.merging import Component, Way
 from tf_preempt.checkpointing.new_positions import NewPositions
 from tf_preempt.checkpointing.random_state import set_random_state, take_random_state
 from tf_preempt.checkpointing.replay import ReplayedIterator, warn_of_replay
+from tf_preempt.checkpointing.restoring import Restored
 from tf_preempt.checkpointing.saving import Snapshot
 from tf_preempt.checkpointing.session import SessionOptions, TrainingSession
 from tf_preempt.checkpointing.startup import BOUND
@@ -158,10 +159,16 @@ class PreemptionCheckpointHandler:
         self._data_variables = DataVariables()
         self._sync_on_read = _sync_on_read_parts(checkpoint)
         untracked = replica_parts.untracked_variables(checkpoint)
-        self._replica_parts = [
-            *replica_parts.replica_parts(replica_parts.written_by_replicas(checkpoint)),
-            *replica_parts.replica_parts(untracked, kept_nowhere_else=True),
-        ]
+        # Before the start, which adds a counter of TensorFlow's to the checkpoint.
+        self._replica_parts, parts_of_several = (
+            [
+                *replica_parts.replica_parts(
+                    replica_parts.written_by_replicas(checkpoint, also_by_one=also_by_one)
+                ),
+                *replica_parts.replica_parts(untracked, kept_nowhere_else=True),
+            ]
+            for also_by_one in (False, True)
+        )
         self._generators = Generators(checkpoint, known=untracked)
         self._unsaved = UnsavedVariables(
             lambda: variables_kept_by(checkpoint, known=replica_parts.untracked_variables(checkpoint)),
@@ -181,27 +188,26 @@ class PreemptionCheckpointHandler:
         self._holds_iterators = _holds_iterators(checkpoint)
         self._from_other_workers = restored is not None and bool(restored.of_others)
         if restored is not None:
-            written = replica_parts.written_by_replicas(checkpoint, also_by_one=True)
-            parts = [
-                *replica_parts.replica_parts(written),
-                *replica_parts.replica_parts(untracked, kept_nowhere_else=True),
-            ]
-            self._restored = restored.merged(lambda: self._components(parts), _FAMILIES).part
-            self._data_variables.expect(self._restored.tensors)
+            parts = parts_of_several if self._from_other_workers else self._replica_parts
             self._steps = restored.manifest.step
             try:
+                self._restored = self._merged(restored, parts).part
+                self._data_variables.expect(self._restored.tensors)
                 self._restore_local(self._restored, parts)
             except BaseException:
                 self.close()
                 raise
 
-    def _components(self, parts: list[replica_parts.ReplicaPart]) -> list[Component]:
-        """What this worker's replicas have, for `merge_parts`."""
+    def _merged(self, restored: Restored, parts: list[replica_parts.ReplicaPart]) -> Restored:
+        """What was restored, with this worker's part, also where another number of workers wrote it."""
+        for other in restored.of_others:
+            replica_parts.check_as_many(parts, other.tensors)
         metrics = [
             Component(name=name, variable=variable, way=_WAYS.get(variable.aggregation, "first"))
             for name, variable in self._sync_on_read.items()
         ]
-        return [*metrics, *replica_parts.components(parts), *self._generators.components()]
+        others = [*replica_parts.components(parts), *self._generators.components()]
+        return restored.merged(lambda: [*metrics, *others], _FAMILIES)
 
     def _restore_local(self, part: WorkerPart, parts: list[replica_parts.ReplicaPart]) -> None:
         """Restores what only this worker has, iterators excepted: `track` does them."""

@@ -118,7 +118,8 @@ def written_by_replicas(checkpoint: Any, *, also_by_one: bool = False) -> list[A
 
     Args:
         checkpoint: a ``tf.train.Checkpoint``.
-        also_by_one: those, too, of which there is one replica now.
+        also_by_one: those, too, that would be such with several replicas: of the variables that a strategy has
+            made, or of all where none has made any.
 
     Raises:
         ConfigError: it holds a Keras variable that is not built yet.
@@ -127,9 +128,13 @@ def written_by_replicas(checkpoint: Any, *, also_by_one: bool = False) -> list[A
     nodes = list(tf.train.TrackableView(checkpoint).descendants())
     layers = [node for node in nodes if keras is not None and isinstance(node, keras.Layer)]
     not_trained = {id(one) for layer in layers for one in layer.non_trainable_variables}
+    variables = variables_in(checkpoint)
+    candidates = [one for one in variables if _replicas_of(one) > 1]
+    if also_by_one and not candidates:
+        candidates = [one for one in variables if _replicas_of(one) == 1] or variables
     found = []
-    for one in variables_in(checkpoint):
-        if (_replicas_of(one) == 1 and not also_by_one) or _tf_internals.is_sync_on_read(one):
+    for one in candidates:
+        if _tf_internals.is_sync_on_read(one):
             continue
         if isinstance(one, tf.Variable):
             is_own = not one.trainable and one.aggregation == tf.VariableAggregation.NONE
@@ -141,9 +146,10 @@ def written_by_replicas(checkpoint: Any, *, also_by_one: bool = False) -> list[A
 
 
 def _replicas_of(variable: Any) -> int:
+    """How many replicas share a variable; 0 for one that no strategy has made."""
     behind = variable if isinstance(variable, tf.Variable) else variable.value
     if not isinstance(behind, tf.distribute.DistributedValues):
-        return 1
+        return 0
     return int(behind.distribute_strategy.num_replicas_in_sync)
 
 
@@ -184,6 +190,29 @@ def check(parts: Iterable[ReplicaPart], tensors: dict[str, Any]) -> None:
                 f"The checkpoint holds {name!r} with shape {tensor.shape}, a replica's own part of a "
                 f"variable that is not trained; the program has {present.get(name, 'none')}.",
                 hint="use the model, optimizer and number of replicas per worker that it was written with",
+            )
+
+
+def check_as_many(parts: Iterable[ReplicaPart], tensors: dict[str, Any]) -> None:
+    """Checks that another number of workers has the variables of `take`, which go by their order.
+
+    Args:
+        parts: as with several replicas.
+        tensors: of one of the workers that wrote the checkpoint.
+
+    Raises:
+        CheckpointMismatchError: there are more or fewer of them here.
+    """
+    present = {part.name.rpartition("/")[0] for part in parts}
+    for family in FAMILIES:
+        saved = {name.rpartition("/")[0] for name in tensors if name.startswith(family)}
+        here = {name for name in present if name.startswith(family)}
+        if saved and saved != here:
+            raise CheckpointMismatchError(
+                f"The checkpoint's workers had {len(saved)} variable(s) that each replica writes by itself; "
+                f"with this number of workers there are {len(here)}, which cannot be told apart.",
+                hint="make the variables in the strategy's scope, whatever the number of workers; or start "
+                "as many workers as wrote the checkpoint",
             )
 
 
