@@ -118,8 +118,8 @@ def written_by_replicas(checkpoint: Any, *, also_by_one: bool = False) -> list[A
 
     Args:
         checkpoint: a ``tf.train.Checkpoint``.
-        also_by_one: those, too, that would be such with several replicas: of the variables that a strategy has
-            made, or of all where none has made any.
+        also_by_one: those, too, that would be such with several replicas: of what a strategy has made, or of
+            all where none has made any.
 
     Raises:
         ConfigError: it holds a Keras variable that is not built yet.
