@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tf_preempt.checkpointing.any_workers import bound_to_workers, go_ahead, steps_taken
+from tf_preempt.checkpointing.iterator_state import epoch_counters_of
 from tf_preempt.data import from_arrays, from_source
 from tf_preempt.errors import CheckpointMismatchError
 from tf_preempt.strategies import MirroredStrategy
@@ -145,6 +146,16 @@ def test_going_ahead_reads_nothing_of_a_source(steps: int, read: int) -> None:
     left = [int(value) - 1 for batch in iterator for value in batch]
     assert source.read == left
     assert len(left) == read
+
+
+def test_an_iterator_that_reads_an_earlier_epoch_meanwhile_gets_its_items() -> None:
+    dataset = from_source(Source(), batch_size=5, shuffle=False)
+    earlier, later = iter(dataset), iter(dataset)
+    next(earlier)
+    counters = epoch_counters_of(later)
+    with counters[0].passing_over(2):
+        assert next(earlier).numpy().tolist() == [5, 6, 7, 8, 9]
+        assert next(later).numpy().tolist() == [0, 0, 0, 0, 0]
 
 
 def test_replicas_of_one_worker_go_ahead_together() -> None:

@@ -169,4 +169,14 @@ def test_more_variables_without_a_strategy_than_workers_had_are_refused_with_the
     saved = {"replica/0/0": tf.constant([1.0, 2.0]), "replica/0/1": tf.constant([1.0, 2.0])}
     with pytest.raises(CheckpointMismatchError, match=r"(?s)had 1 variable.*there are 2.*HINT: make the var"):
         check_as_many(parts, saved)
-    check_as_many(parts, {})  # one replica had written: the checkpoint has it all
+    check_as_many(parts, [])  # one replica had written: the checkpoint has it all
+
+
+def test_a_variable_of_which_only_a_checksum_was_kept_counts() -> None:
+    large = tf.Variable(tf.ones([MIB]), trainable=False)
+    parts = replica_parts([variable([1.0, 2.0]), large])
+    tensors, checksums = take(parts)
+    assert len(tensors) == len(checksums) == 1
+    check_as_many(parts, [*tensors, *checksums])
+    with pytest.raises(CheckpointMismatchError, match="had 1 variable"):
+        check_as_many(parts, tensors)

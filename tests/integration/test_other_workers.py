@@ -114,6 +114,13 @@ def test_nothing_is_read_again(sampled: Any) -> None:
     assert others == [index for _, index in finished["trained"]] != []
 
 
+def test_nothing_is_said_where_the_number_is_the_same(tmp_path: Path) -> None:
+    _run(tmp_path, "begin", ["loop-3"], workers=1)
+    (finished,) = _run(tmp_path, "finish", ["loop-3"], workers=1)
+    assert "Restored step 4" in finished.output
+    assert "this job has" not in finished.output
+
+
 def test_it_is_said_once_that_the_result_is_not_bit_identical(sampled: Any) -> None:
     output = sampled[1][0].output
     warning = "was written by 3 worker(s), and this job has 1: the same examples come in the same batches"

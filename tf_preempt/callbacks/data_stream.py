@@ -32,6 +32,7 @@ from tf_preempt.checkpointing.iterator_state import (
     take_epochs,
     take_position,
 )
+from tf_preempt.errors import CheckpointMismatchError
 from tf_preempt.strategies import _tf_internals
 
 _log = logging.getLogger("tf_preempt")
@@ -127,7 +128,11 @@ class DataStream:
         return place, tensors
 
     def restore(self, place: DataPlace, tensors: dict[str, Any]) -> Any:
-        """Brings the seeds of shuffles and a new iterator to where they were; returns the iterator."""
+        """Brings the seeds of shuffles and a new iterator to where they were; returns the iterator.
+
+        Raises:
+            CheckpointMismatchError: the data set is not what it was, so that its place means nothing.
+        """
         new = f"{self._name}_new"
         has_position = f"{self._name}/0" in tensors
         seeds_in_state = shuffles_in(tensors, self._name) >= self._shuffles
@@ -142,14 +147,31 @@ class DataStream:
         epochs = tensors
         if not set_position(iterator, self._name, tensors) and place.kept:
             set_epochs(iterator, new, tensors)
-            # Without a state: TensorFlow cannot save it, or another number of workers saved theirs.
-            (advance if bound_to_workers(iterator, workers=1) else go_ahead)(iterator, place.taken)
+            self._go_without_state(iterator, place.taken)
             epochs = take_epochs(iterator, self._name)
         if not seeds_in_state and f"{new}/0" in tensors:
             set_position(self._epochs.create_iterator(), new, tensors)
         set_epochs(iterator, self._name, epochs)
         self._note_restored(iterator, place, tensors)
         return iterator
+
+    def _go_without_state(self, iterator: Any, taken: int) -> None:
+        """Goes to a place of which TensorFlow could save no state, or another number of workers did.
+
+        Raises:
+            CheckpointMismatchError: other workers wrote the checkpoint, and this data is bound to their number.
+        """
+        reason = bound_to_workers(iterator, workers=1)
+        if reason is None:
+            go_ahead(iterator, taken)
+        elif self._counters and take_position(iterator, self._name) is not None:
+            raise CheckpointMismatchError(
+                f"The checkpoint was written by another number of workers, and this one cannot go on with "
+                f"the data {self._name!r}: {reason}.",
+                hint="make the data set as before, or start as many workers as wrote the checkpoint",
+            )
+        else:
+            advance(iterator, taken)
 
     def _replay(self, passes: SecondPasses, iterator: Any, place: DataPlace, tensors: dict[str, Any]) -> Any:
         """Goes through the elements of the last epoch again; returns the iterator to go on with."""

@@ -57,11 +57,7 @@ def metric_parts(model: Any) -> dict[str, Any]:
     A metric variable of several replicas is the sum of its parts; assigning the sum to it would not give the
     parts back, and the epoch's result would differ in the last bits.
     """
-    return {
-        f"{_METRIC}{index}/{replica}": part.read_value()
-        for index, variable in enumerate(model.metrics_variables)
-        for replica, part in enumerate(_tf_internals.local_values(variable))
-    }
+    return {one.name: one.variable.read_value() for one in _components_of_metrics(model)}
 
 
 def written_by_replicas(model: Any, *, also_by_one: bool = False) -> list[Any]:
@@ -85,13 +81,16 @@ def written_by_replicas(model: Any, *, also_by_one: bool = False) -> list[Any]:
 
 def components(model: Any) -> list[Component]:
     """What the replicas of this worker have of metrics and of `written_by_replicas`, for `merge_parts`."""
-    of_metrics = [
+    written = replica_parts.replica_parts(written_by_replicas(model, also_by_one=True))
+    return _components_of_metrics(model) + replica_parts.components(written)
+
+
+def _components_of_metrics(model: Any) -> list[Component]:
+    return [
         Component(name=f"{_METRIC}{index}/{replica}", variable=part, way=_WAYS[variable.aggregation])
         for index, variable in enumerate(model.metrics_variables)
         for replica, part in enumerate(_tf_internals.local_values(variable))
     ]
-    written = replica_parts.replica_parts(written_by_replicas(model, also_by_one=True))
-    return of_metrics + replica_parts.components(written)
 
 
 def check_metric_parts(model: Any, tensors: dict[str, Any]) -> None:

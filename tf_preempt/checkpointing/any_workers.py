@@ -78,8 +78,8 @@ def steps_taken(iterator: Any, elements: int) -> int:
 def go_ahead(iterator: Any, steps: int) -> None:
     """Goes to a place in a new iterator over data of `tf_preempt.data`, from the epoch that begins next on.
 
-    Takes a few microseconds for each step, and no item of a source is read; functions of ``map`` are called
-    with items that they know.
+    No item of a source is read of what lies before (but for those that ``take`` and ``skip`` leave out), and
+    functions of ``map`` are called with items that they know.
 
     Args:
         iterator: to which `bound_to_workers` gives no reason; nothing was taken from it.

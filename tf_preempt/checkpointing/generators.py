@@ -19,8 +19,9 @@ from tf_preempt.strategies import _tf_internals
 
 _log = logging.getLogger("tf_preempt")
 
-_PREFIX = "generator/"
-FAMILY = _PREFIX
+FAMILY = "generator/"
+"""Beginning of the names of generators in a worker's part."""
+
 _KERAS, _TENSORFLOW = "keras", "tensorflow"
 _BOOKKEEPING = "_self_"  # attributes in which TensorFlow lists what it tracks
 _DEEPEST = 3  # containers and objects in each other
@@ -41,34 +42,22 @@ class Generators:
 
     def take(self) -> dict[str, Any]:
         """This worker's states of all generators, by name; reads no collective."""
-        return {
-            f"{_PREFIX}{place}/{replica}": part.read_value()
-            for place, variable in self._variables().items()
-            for replica, part in enumerate(_tf_internals.local_values(variable))
-        }
+        return {name: part.read_value() for name, part in self._parts().items()}
 
     def components(self) -> list[Component]:
         """The states as `merge_parts` takes them."""
-        return [
-            Component(name=f"{_PREFIX}{place}/{replica}", variable=part, way="own")
-            for place, variable in self._variables().items()
-            for replica, part in enumerate(_tf_internals.local_values(variable))
-        ]
+        return [Component(name=name, variable=part, way="own") for name, part in self._parts().items()]
 
     def restore(self, tensors: dict[str, Any]) -> None:
         """Puts back what `take` has read; says which generators the program does not have any more."""
-        saved = {name: tensors[name] for name in tensors if name.startswith(_PREFIX)}
+        saved = {name: tensors[name] for name in tensors if name.startswith(FAMILY)}
         self._create_global(saved)
-        parts = {
-            f"{_PREFIX}{place}/{replica}": part
-            for place, variable in self._variables().items()
-            for replica, part in enumerate(_tf_internals.local_values(variable))
-        }
+        parts = self._parts()
         lost = []
         for name, state in saved.items():
             part = parts.get(name)
             if part is None or part.shape != state.shape:
-                lost.append(name.removeprefix(_PREFIX).rpartition("/")[0])
+                lost.append(name.removeprefix(FAMILY).rpartition("/")[0])
             else:
                 part.assign(state)
         if lost:
@@ -78,6 +67,13 @@ class Generators:
                 "HINT: make generators before the training begins, at the place where they were.",
                 ", ".join(sorted(set(lost))),
             )
+
+    def _parts(self) -> dict[str, Any]:
+        return {
+            f"{FAMILY}{place}/{replica}": part
+            for place, variable in self._variables().items()
+            for replica, part in enumerate(_tf_internals.local_values(variable))
+        }
 
     def _variables(self) -> dict[str, Any]:
         found = held_generators(self._checkpoint, known=self._known)
@@ -91,9 +87,9 @@ class Generators:
 
     def _create_global(self, saved: dict[str, Any]) -> None:
         """Makes those that the program had made by the time of the save, and has not yet now."""
-        if f"{_PREFIX}{_KERAS}/0" in saved and _tf_internals.keras_global_generator() is None:
+        if f"{FAMILY}{_KERAS}/0" in saved and _tf_internals.keras_global_generator() is None:
             _tf_internals.keras_global_generator(create=True)
-        state = saved.get(f"{_PREFIX}{_TENSORFLOW}/0")
+        state = saved.get(f"{FAMILY}{_TENSORFLOW}/0")
         if state is not None and _tf_internals.tensorflow_global_generator() is None:
             _tf_internals.create_tensorflow_global_generator(state)
 

@@ -201,7 +201,8 @@ class PreemptionCheckpointHandler:
     def _merged(self, restored: Restored, parts: list[replica_parts.ReplicaPart]) -> Restored:
         """What was restored, with this worker's part, also where another number of workers wrote it."""
         for other in restored.of_others:
-            replica_parts.check_as_many(parts, other.tensors)
+            checksums = other.values.get("replica_checksums", {})
+            replica_parts.check_as_many(parts, [*other.tensors, *checksums])
         metrics = [
             Component(name=name, variable=variable, way=_WAYS.get(variable.aggregation, "first"))
             for name, variable in self._sync_on_read.items()
@@ -341,7 +342,9 @@ class PreemptionCheckpointHandler:
             UnsupportedStrategyError: the iterator is of a kind whose position cannot be saved.
             ConfigError: a data set of `tf_preempt.data` has ``options.experimental_symbolic_checkpoint``.
             CheckpointMismatchError: a data set of `tf_preempt.data` has another length, batch size or seed
-                than when the checkpoint was written; or elements that are to be taken again are not there.
+                than when the checkpoint was written; elements that are to be taken again are not there; or
+                another number of workers wrote the checkpoint, and this one cannot go on with the iterator.
+            InternalsChangedError: TensorFlow's private names have changed.
         """
         key = name if name is not None else str(len(self._tracked))
         place = f"iterator/{key}"
@@ -352,6 +355,7 @@ class PreemptionCheckpointHandler:
         steps = self._restored.values.get(_STEPS, {}).get(key)
         if is_new and self._from_other_workers and steps is not None:
             beginning = self._new_positions.resume(key, self._restored.tensors)
+            _log.info("Data iterator %r goes to where another number of workers was: step %d.", key, steps)
             self._step_counts.go_ahead(iterator, key, steps, self._restored.tensors, beginning=beginning)
         elif is_new and set_position(iterator, place, self._restored.tensors):
             self._new_positions.restore_seeds(iterator, key, self._restored.tensors, place=place)

@@ -57,7 +57,7 @@ def merge_parts(
         for name, tensor in own.tensors.items()
         if tensor.dtype != tf.variant and not name.startswith(families)
     }
-    found = _values_by_variable(parts, families)
+    found, of_own = _values_by_variable(parts, families), _values_by_variable([own], families)
     present = set()
     for component in components:
         variable, _, replica = component.name.rpartition("/")
@@ -65,7 +65,7 @@ def merge_parts(
         values = found.get(variable)
         is_first = worker == 0 and replica == "0"
         if values is not None:
-            mine = _values_by_variable([own], families)[variable]
+            mine = of_own[variable]
             tensors[component.name] = _merged(component, values, mine[int(replica) % len(mine)], is_first)
         elif component.way == "sum" and not is_first:
             # There was one replica: the checkpoint has its value, which the others are not to add again.

@@ -27,6 +27,7 @@ _log = logging.getLogger("tf_preempt")
 _PREFIX = "replica/"
 _UNTRACKED = "untracked/"
 FAMILIES = (_PREFIX, _UNTRACKED)
+"""Beginnings of the parts' names."""
 _LARGE_BYTES = 2**20
 _ACCUMULATOR = "gradient_accumulator"  # in the path of a Keras optimizer's variable
 
@@ -60,8 +61,8 @@ def replica_parts(variables: Iterable[Any], *, kept_nowhere_else: bool = False) 
         ReplicaPart(
             name=f"{prefix}{index}/{replica}",
             variable=part,
-            always_kept=kept_nowhere_else or _adds_up(variable),
-            is_share=_adds_up(variable),
+            always_kept=kept_nowhere_else or is_accumulator(variable),
+            is_share=is_accumulator(variable),
         )
         for index, variable in enumerate(variables)
         for replica, part in enumerate(_tf_internals.local_values(variable))
@@ -155,10 +156,6 @@ def _replicas_of(variable: Any) -> int:
 
 def is_accumulator(variable: Any) -> bool:
     """Says whether a Keras optimizer adds up gradients in this variable, each replica its own."""
-    return _ACCUMULATOR in variable.path
-
-
-def _adds_up(variable: Any) -> bool:
     return _ACCUMULATOR in getattr(variable, "path", variable.name)
 
 
@@ -193,19 +190,20 @@ def check(parts: Iterable[ReplicaPart], tensors: dict[str, Any]) -> None:
             )
 
 
-def check_as_many(parts: Iterable[ReplicaPart], tensors: dict[str, Any]) -> None:
+def check_as_many(parts: Iterable[ReplicaPart], names: Iterable[str]) -> None:
     """Checks that another number of workers has the variables of `take`, which go by their order.
 
     Args:
         parts: as with several replicas.
-        tensors: of one of the workers that wrote the checkpoint.
+        names: of the tensors and checksums that a worker had which wrote the checkpoint.
 
     Raises:
         CheckpointMismatchError: there are more or fewer of them here.
     """
+    saved_names = list(names)
     present = {part.name.rpartition("/")[0] for part in parts}
     for family in FAMILIES:
-        saved = {name.rpartition("/")[0] for name in tensors if name.startswith(family)}
+        saved = {name.rpartition("/")[0] for name in saved_names if name.startswith(family)}
         here = {name for name in present if name.startswith(family)}
         if saved and saved != here:
             raise CheckpointMismatchError(

@@ -43,7 +43,8 @@ class Restored:
         """Makes this worker's part of those of another number of workers; else returns itself.
 
         Args:
-            components, families: as for `merge_parts`.
+            components: gives those of this worker, as for `merge_parts`; called only if they are needed.
+            families: as for `merge_parts`.
         """
         if not self.of_others:
             return self

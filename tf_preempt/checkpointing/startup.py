@@ -24,7 +24,7 @@ _log = logging.getLogger("tf_preempt")
 BOUND = "bound_to_workers"
 """Key in a resume point: data, by name, with which no other number of workers can go on, and why."""
 
-WRITTEN_EARLIER = {"": "the checkpoint was written by a version of tf_preempt that did not note its place so"}
+WRITTEN_EARLIER = {"": "the checkpoint is of an earlier version of tf_preempt, which kept no number of steps"}
 """What is under `BOUND` where the resume point has nothing there."""
 
 
@@ -215,7 +215,8 @@ def _check_any_workers(manifest: Manifest, cluster: Cluster, path: str) -> None:
         f"{path} was written by {manifest.workers} worker(s); this job has {cluster.workers}, which cannot "
         f"go on with the data{f' {name!r}' if name else ''}: {reason}.",
         hint=f"start {manifest.workers} worker(s), or use another directory; data sets of "
-        "tf_preempt.data, given to a strategy of this package, let the number of workers change",
+        "tf_preempt.data, given to a strategy of this package, let the number of workers change (in a custom "
+        "loop if handler.track is given the iterator before anything is taken from it)",
     )
 
 

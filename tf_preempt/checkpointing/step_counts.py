@@ -91,6 +91,7 @@ class StepCounts:
         Raises:
             CheckpointMismatchError: with this iterator another number of workers cannot go on; or the data is
                 not what it was.
+            UnsupportedStrategyError, ConfigError, InternalsChangedError: as for `watch`.
         """
         if key in self._bound:
             raise CheckpointMismatchError(

@@ -73,7 +73,7 @@ class EpochCounter:
             if self._passed_over is None:
                 return False
             first, batches = self._passed_over
-        return (epoch - first) * self.options.batches + batch < batches
+        return 0 <= (epoch - first) * self.options.batches + batch < batches
 
 
 _counters: weakref.WeakKeyDictionary[tf.data.Dataset, EpochCounter] = weakref.WeakKeyDictionary()

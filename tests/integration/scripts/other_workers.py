@@ -28,6 +28,7 @@ root, mode, *jobs = sys.argv[1:]
 resolver = tf_preempt.cluster_resolvers.auto()
 strategy = tf_preempt.strategies.MultiWorkerMirroredStrategy(resolver)
 worker = int(resolver.task_id or 0)
+told = resolver.cluster_spec().num_tasks("worker") - 1  # gets the notice
 tf.config.experimental.enable_op_determinism()
 
 trained: list[tuple[int, int]] = []
@@ -82,7 +83,7 @@ def validation() -> tf.data.Dataset:
 
 
 class Stop(keras.callbacks.Callback):
-    """Gives notice to the process after so many steps; on the last worker."""
+    """Gives notice to the process after so many steps; on the worker that is told."""
 
     def __init__(self, after: int | None) -> None:
         super().__init__()
@@ -107,7 +108,7 @@ def fit(directory: pathlib.Path, steps: int | None) -> dict[str, np.ndarray] | N
         epochs=EPOCHS,
         steps_per_epoch=7 if "repeat" in kind else None,
         verbose=0,
-        callbacks=[Stop(steps if worker == 0 else None), callback],
+        callbacks=[Stop(steps if worker == told else None), callback],
     )
     return {path: np.asarray(value) for path, value in history.history.items()} | {
         variable.path: variable.numpy() for variable in model.weights + model.optimizer.variables
@@ -117,9 +118,7 @@ def fit(directory: pathlib.Path, steps: int | None) -> dict[str, np.ndarray] | N
 def loop(directory: pathlib.Path, steps: int | None) -> dict[str, np.ndarray] | None:
     with strategy.scope():
         weights = tf.Variable(tf.ones([4, 1]))
-        seen = tf.Variable(
-            0.0, synchronization=tf.VariableSynchronization.ON_READ, aggregation=tf.VariableAggregation.SUM
-        )
+        seen = tf.Variable(0.0, synchronization=_ON_READ, aggregation=_SUM)
         step = tf.Variable(0, dtype=tf.int64)
     checkpoint = tf.train.Checkpoint(weights=weights, seen=seen, step=step)
     handler = tf_preempt.PreemptionCheckpointHandler(
@@ -148,7 +147,7 @@ def loop(directory: pathlib.Path, steps: int | None) -> dict[str, np.ndarray] | 
             if index and index % per_epoch == 0 and "repeat" not in kind:
                 iterator = handler.track(iter(data), name="train")
             train_step(iterator)
-            if steps is not None and worker == 0:
+            if steps is not None and worker == told:
                 steps -= 1
                 if steps == 0:
                     os.kill(os.getpid(), signal.SIGTERM)
