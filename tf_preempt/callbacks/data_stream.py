@@ -159,7 +159,7 @@ class DataStream:
         """Goes to a place of which TensorFlow could save no state, or another number of workers did.
 
         Raises:
-            CheckpointMismatchError: other workers wrote the checkpoint, and this data is bound to their number.
+            CheckpointMismatchError: other workers wrote the checkpoint, and this data is bound to them.
         """
         reason = bound_to_workers(iterator, workers=1)
         if reason is None:
