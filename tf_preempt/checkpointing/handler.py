@@ -43,7 +43,7 @@ from tf_preempt.checkpointing.session import SessionOptions, TrainingSession
 from tf_preempt.checkpointing.startup import BOUND
 from tf_preempt.checkpointing.step_counts import StepCounts
 from tf_preempt.checkpointing.step_randomness import functions_in, warn_of_random_ops
-from tf_preempt.checkpointing.unsaved_variables import UnsavedVariables
+from tf_preempt.checkpointing.unsaved_variables import MOST_FUNCTIONS, UnsavedVariables
 from tf_preempt.checkpointing.worker_part import WorkerPart
 from tf_preempt.errors import CheckpointMismatchError, ConfigError
 from tf_preempt.strategies import _tf_internals
@@ -60,7 +60,6 @@ _WAYS: dict[Any, Way] = {
     tf.VariableAggregation.SUM: "sum",
     tf.VariableAggregation.MEAN: "mean",
 }
-_MOST_FUNCTIONS = 20  # that a program's steps are made of
 _HINT = (
     "give them, or what they belong to, to the checkpoint: "
     "tf.train.Checkpoint(model=model, optimizer=optimizer, counter=counter, mean=metric.variables)"
@@ -292,7 +291,7 @@ class PreemptionCheckpointHandler:
     def _look_at_step(self, function: Callable[..., Any]) -> None:
         """Looks for random ops, once at each function; a lambda may be another object in each step."""
         key = getattr(function, "__code__", function)
-        if key not in self._looked_at and len(self._looked_at) < _MOST_FUNCTIONS:
+        if key not in self._looked_at and len(self._looked_at) < MOST_FUNCTIONS:
             self._looked_at.append(key)
             warn_of_random_ops(functions_in(function))
 

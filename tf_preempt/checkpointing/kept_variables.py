@@ -40,7 +40,7 @@ def _slots(checkpoint: Any) -> Iterator[Any]:
             yield from node.variables()
 
 
-def components(values: Iterable[Any]) -> Iterator[Any]:
+def local_components(values: Iterable[Any]) -> Iterator[Any]:
     """The components on this worker of the variables among values; of Keras's, what is behind them."""
     keras = sys.modules.get("keras")
     kinds = (tf.Variable,) if keras is None else (tf.Variable, keras.Variable)

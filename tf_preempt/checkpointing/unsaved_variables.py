@@ -21,16 +21,18 @@ from typing import Any
 import tensorflow as tf
 
 from tf_preempt.checkpointing.fingerprints import fingerprint
-from tf_preempt.checkpointing.kept_variables import components
+from tf_preempt.checkpointing.kept_variables import local_components
 from tf_preempt.strategies import _tf_internals
 from tf_preempt.strategies._tf_internals import UsedVariable
 
 _log = logging.getLogger("tf_preempt")
 _warned: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
-_MOST_STEPS = 20  # functions that a program's steps are made of
 _MOST_NAMED = 5
 _REPLICA = re.compile(r"(/replica_\d+)?(:\d+)?$")
+
+MOST_FUNCTIONS = 20
+"""So many of the functions that a program's steps are made of are looked at."""
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -69,7 +71,7 @@ class UnsavedVariables:
         self,
         kept: Callable[[], Iterable[Any]],
         *,
-        others: Callable[[], Iterable[int]] = lambda: (),
+        others: Callable[[], Iterable[int]],
         hint: str,
     ) -> None:
         self._kept, self._others, self._hint = kept, others, hint
@@ -107,10 +109,10 @@ class UnsavedVariables:
         """Looks at functions that were executed elsewhere, in place of `execution`.
 
         Args:
-            functions: those of a loop; what is no ``tf.function`` is passed over.
+            functions: each ``tf.function`` of a loop that was called.
         """
         step = _Step(key=None, executions=2)
-        self._look(step, [one for one in functions if _tf_internals.is_tf_function(one)])
+        self._look(step, functions)
         if step.traced:
             self._steps.append(step)
 
@@ -147,7 +149,7 @@ class UnsavedVariables:
         for step in self._steps:
             if step.key is key or step.key == key:
                 return step
-        if len(self._steps) >= _MOST_STEPS:
+        if len(self._steps) >= MOST_FUNCTIONS:
             return None
         self._steps.append(_Step(key=key))
         return self._steps[-1]
@@ -160,7 +162,9 @@ class UnsavedVariables:
     def _watch(self, traced: Iterable[Any], values: Iterable[Any] = ()) -> None:
         """Begins to watch the variables in traces, and those among values that the step is given or uses."""
         used = [one for fn in traced for one in _tf_internals.used_variables(fn, leave_out=self._seen)]
-        given = [UsedVariable.of(part) for part in components(values) if id(part.handle) not in self._seen]
+        given = [
+            UsedVariable.of(part) for part in local_components(values) if id(part.handle) not in self._seen
+        ]
         if not used and not given:
             return
         kept = self._handles()
@@ -174,7 +178,7 @@ class UnsavedVariables:
     def _of_process(self) -> dict[int, _Watched]:
         """All variables of the process that no checkpoint holds."""
         kept = self._handles()
-        parts = components(_live_variables())
+        parts = local_components(_live_variables())
         return {
             id(part.handle): _Watched.now(UsedVariable.of(part))
             for part in parts
@@ -182,7 +186,7 @@ class UnsavedVariables:
         }
 
     def _handles(self) -> Container[int]:
-        return {id(part.handle) for part in components(self._kept())} | set(self._others())
+        return {id(part.handle) for part in local_components(self._kept())} | set(self._others())
 
 
 def _live_variables() -> list[Any]:

@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_preempt.strategies._tf_internals.access import attribute
+from tf_preempt.strategies._tf_internals.functions import is_tf_function
 from tf_preempt.strategies._tf_internals.random_ops import OpPlace, place_of
 
 # By type of an op that calls functions: its attributes that name them, and its first input that is theirs.
@@ -65,7 +66,7 @@ def is_traced(fn: Any) -> bool:
     Raises:
         InternalsChangedError: TensorFlow's private names have changed.
     """
-    return isinstance(fn, tf.types.experimental.PolymorphicFunction) and bool(_traces(fn))
+    return is_tf_function(fn) and bool(_traces(fn))
 
 
 def used_variables(fn: Any, *, leave_out: Container[int] = ()) -> list[UsedVariable]:
