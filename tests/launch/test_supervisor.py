@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import logging
 import os
@@ -193,29 +194,37 @@ def test_what_was_passed_on_and_how_the_program_ended_is_said(program, when, cap
     ]
 
 
+GOES_ON = "; it goes on when it is started again"
+IS_ENDED = 'open("ready", "w")\ntime.sleep(120)'
+FAILS = "signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))\n"
+RETURNS_75 = SAVES.replace("sys.exit(42)", "sys.exit(75)")
+
+
 @pytest.mark.parametrize(
     ("source", "ended"),
     [
-        (SAVES, "exit status 42; it goes on when it is started again"),
-        (
-            'say(committed_step=5, commits=1)\nopen("ready", "w")\ntime.sleep(120)',
-            "killed by SIGTERM; it goes on when it is started again",
-        ),
-        ('say(commits=0)\nopen("ready", "w")\ntime.sleep(120)', "killed by SIGTERM"),
-        (
-            "signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))\n"
-            'say(committed_step=5, commits=1)\nopen("ready", "w")\ntime.sleep(120)',
-            "exit status 1",
-        ),
+        ("say(committed_step=5, commits=1)" + SAVES, "exit status 42" + GOES_ON),
+        ("say(restored_step=5)" + SAVES, "exit status 42" + GOES_ON),
+        ("say(commits=0)" + SAVES, "exit status 42"),
+        (SAVES, "exit status 42"),
+        ("say(committed_step=5, commits=1)\n" + IS_ENDED, "killed by SIGTERM" + GOES_ON),
+        ("say(commits=0)\n" + IS_ENDED, "killed by SIGTERM"),
+        ("say(committed_step=5, commits=1)\n" + FAILS + IS_ENDED, "exit status 1"),
+        ("say(committed_step=5, commits=1)" + RETURNS_75, "exit status 75" + GOES_ON),
+        ("say(committed_step=5, commits=1)" + RETURNS_75.replace("75", "76"), "exit status 76"),
     ],
-    ids=["leaves", "is killed while it leaves", "has saved nothing", "fails"],
+    ids=[
+        *("saves and leaves", "was restored and leaves", "leaves without a save", "does not tell"),
+        *("is killed while it leaves", "is killed and has saved nothing", "fails"),
+        *("leaves with a status of its own", "leaves with a status that says nothing"),
+    ],
 )
 def test_of_a_program_that_has_saved_it_is_said_that_it_goes_on_another_time(
     program, when, caplog, source, ended
 ):
     caplog.set_level(logging.INFO, "tf_preempt")
     when("ready", kill_self(signal.SIGTERM))
-    program(source).run()
+    program(source, dataclasses.replace(QUICK, restart_codes=frozenset({75}))).run()
     assert caplog.records[-1].message == (
         f"not restarting: SIGTERM asked for the end, and the program has ended ({ended})"
     )

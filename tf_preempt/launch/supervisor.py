@@ -22,7 +22,7 @@ from tf_preempt.launch.process_tree import ProcessTree, check_command
 from tf_preempt.launch.restart_policy import Incarnation, RestartPolicy, Stop
 from tf_preempt.launch.slurm_requeue import settle_for_program
 from tf_preempt.launch.tree_watch import Escalation, TreeWatch
-from tf_preempt.termination.exit_codes import RESTART_LOCAL, Outcome, classify, describe, shell_status
+from tf_preempt.termination.exit_codes import Outcome, classify, describe, shell_status
 from tf_preempt.termination.slurm import Action
 from tf_preempt.termination.slurm_options import SlurmOptions
 
@@ -160,7 +160,7 @@ class Supervisor:
             "not restarting: %s asked for the end, and the program has ended (%s%s)",
             signal.Signals(signum).name,
             describe(returncode),
-            "; it goes on when it is started again" if _goes_on(last, returncode) else "",
+            "; it goes on when it is started again" if _goes_on(last, self._policy.restart_codes) else "",
         )
         has_trained = last.status is not None
         verdict = settle_for_program(self._environ, returncode, signum, has_trained=has_trained)
@@ -171,10 +171,15 @@ class Supervisor:
         return shell_status(returncode)
 
 
-def _goes_on(last: Incarnation, returncode: int) -> bool:
-    """Whether the program asks to be started again: Slurm's SIGTERM may end one that just leaves so."""
-    has_saved = last.status is not None and bool(last.status.committed_step)
-    return returncode == RESTART_LOCAL or (has_saved and classify(returncode) is Outcome.RESTART)
+def _goes_on(last: Incarnation, restart_codes: frozenset[int]) -> bool:
+    """Whether the program has something to go on from, and ended as one does that was interrupted.
+
+    That is not only the status of a program that asks to be started again: Slurm's SIGTERM may end one that
+    just leaves with it.
+    """
+    status = last.status
+    has_saved = status is not None and bool(status.committed_step or status.restored_step)
+    return has_saved and classify(last.returncode, restart_codes=restart_codes) is Outcome.RESTART
 
 
 def _read_status(status_file: StatusFile) -> Status | None:
