@@ -89,15 +89,17 @@ def read_part(directory: str, name: str) -> WorkerPart:
     """Reads what `write_part` wrote.
 
     Raises:
-        CheckpointMismatchError: this worker has no part in the checkpoint.
+        CheckpointMismatchError: its file is not there.
         CheckpointFormatError: the part is damaged, or is none.
         tf.errors.OpError: the file system did not give it, which says nothing about the part.
     """
     prefix = _files.join(directory, *name.split("/"))
     if not _files.exists(f"{prefix}.index"):
         raise CheckpointMismatchError(
-            f"The checkpoint has no part {name} in {directory}: it was written by another number of workers.",
-            hint="resume with as many workers as the checkpoint was written by",
+            f"The checkpoint has no part {name} in {directory}: expected its file {prefix}.index, "
+            "with which the checkpoint was committed. It is gone, or this worker sees another directory.",
+            hint="let all workers see one directory; copy a directory as a whole; or go back to an older "
+            f"checkpoint by moving {name.partition('.workers/')[0]}.* out of it",
         )
     try:
         index = json.loads(_restore(prefix, [_INDEX_KEY], [tf.string])[0].numpy())
