@@ -103,7 +103,7 @@ def test_a_program_that_does_not_train_says_what_becomes_of_its_job(
 ) -> None:
     result = program_until_sigterm(slurm(record), begin)
     assert result.rc == -signal.SIGTERM
-    assert result.stderr.count(f"SIGTERM came {when}; it ends the program when the Slurm job") == 1
+    assert result.stderr.count(f"SIGTERM came {when}; the program ends as soon as it is settled") == 1
     assert result.stderr.count(said.format(when=when)) == 1
 
 

@@ -213,7 +213,7 @@ def test_the_job_is_requeued_where_a_rest_is_left(cause, said):
             record(is_batch=True, may_requeue=False),
             {},
             RESTART_LOCAL,
-            "--no-requeue (or JobRequeue=0 is set); submit it again to go on from there",
+            "JobRequeue=0 is set); submit it again to go on from the last commit, if there is one",
         ),
         ({}, record(), {"no_progress": 2}, PERMANENT, "2 runs in a row saved nothing new"),
         ({"max_no_progress": 1}, record(), {"no_progress": 1}, PERMANENT, "this run saved nothing new"),

@@ -192,7 +192,7 @@ def decide(
         return leave("not requeued, as Slurm requeues only what sbatch has started; start it again yourself")
     if record is not None and record.may_requeue is False:
         why = "not requeued, as it was submitted with --no-requeue (or JobRequeue=0 is set)"
-        return leave(f"{why}; submit it again to go on from there")
+        return leave(f"{why}; submit it again to go on from the last commit, if there is one")
     if no_progress >= options.max_no_progress:
         times = f"{no_progress} runs in a row" if no_progress > 1 else "this run"
         return leave(f"not requeued, as {times} saved nothing new; a smaller save_every may help", PERMANENT)

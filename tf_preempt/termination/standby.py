@@ -2,9 +2,9 @@
 
 Nothing is there to be saved, but a program that SIGTERM ends in the grace of a preemption turns its Slurm job
 into a failed one.  So from the making of a strategy or callback to the training, and from its end to the next
-one or to the end of the process, the job is seen to before the signal takes its usual course.  Every task
-says at once that the signal has come: what follows in it (a collective that misses a worker which has left)
-reads as a fault of the program otherwise.
+one or to the end of the process, it is settled whether the job is requeued before the signal takes its usual
+course.  Every task says at once that the signal has come: what follows in it (a collective that misses a
+worker which has left) reads as a fault of the program otherwise.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class _Standby:
     """Listens for SIGTERM.
 
     Args:
-        settle: sees to the job; returns when the process may end.
+        settle: settles whether the job is requeued; returns when the process may end.
         when: at which moment of the program, in words.
     """
 
@@ -76,7 +76,7 @@ class _Standby:
         return self._noticed.is_set()
 
     def wait(self) -> None:
-        """Waits until the job is seen to; the signal ends the process then."""
+        """Waits until that is settled; the signal ends the process then."""
         self._settled.wait()
 
     def close(self) -> None:
@@ -92,7 +92,11 @@ class _Standby:
         if not self._noticed.is_set():
             self._noticed_at = now
             self._noticed.set()
-            _log.warning("SIGTERM came %s; it ends the program when the Slurm job is seen to.", self._when)
+            _log.warning(
+                "SIGTERM came %s; the program ends as soon as it is settled whether the Slurm job is "
+                "requeued.",
+                self._when,
+            )
             threading.Thread(target=self._settle_and_end, name="tf_preempt-standby", daemon=True).start()
         elif now - self._noticed_at > _ONE_NOTICE_S:
             _log.warning("SIGTERM came again, and ends the program at once.")
