@@ -59,12 +59,11 @@ class Program:
     Args:
         model: not compiled.
         callbacks: beside ours.
-        kept: objects that a module of the program would hold.
+        loss: that it is compiled with.
     """
 
     model: keras.Model
     callbacks: Iterable[Any] = ()
-    kept: Iterable[Any] = ()
     loss: Any = "mse"
 
 
