@@ -6,10 +6,14 @@ import logging
 import pathlib
 from typing import Any
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
 from tf_preempt.checkpointing.handler import PreemptionCheckpointHandler
+from tf_preempt.data import from_arrays
+from tf_preempt.errors import CheckpointMismatchError
+from tf_preempt.strategies import MirroredStrategy
 
 WORDS = "has no position of a data iterator"
 
@@ -180,3 +184,26 @@ def test_an_iterator_that_is_tracked_within_the_first_step_is_tracked(
         handler.finish()
     assert seen == [0, 1, 2, 3]
     assert UNTRACKED not in caplog.text
+
+
+def replicated_life(directory: pathlib.Path, replicas: int) -> list[list[int]]:
+    """One step of a loop over data of this package; each replica's part of the batch."""
+    strategy = MirroredStrategy([f"cpu:{number}" for number in range(replicas)])
+    handler = handler_for(directory)
+    try:
+        dataset = from_arrays(np.arange(24), batch_size=6, shuffle=False)
+        iterator = handler.track(iter(strategy.experimental_distribute_dataset(dataset)), "train")
+        parts = strategy.experimental_local_results(next(iterator))
+        handler.finish()
+    finally:
+        handler.close()
+    return [part.numpy().tolist() for part in parts]
+
+
+def test_other_numbers_of_replicas_are_refused_with_both_and_the_cure(tmp_path: pathlib.Path) -> None:
+    assert replicated_life(tmp_path, 2) == [[0, 1, 2], [3, 4, 5]]
+    with pytest.raises(
+        CheckpointMismatchError, match=r"(?s)to 2 replica\(s\).*gives it to 1 now.*HINT: use 2 device"
+    ):
+        replicated_life(tmp_path, 1)
+    assert replicated_life(tmp_path, 2) == [[6, 7, 8], [9, 10, 11]]

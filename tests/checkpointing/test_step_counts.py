@@ -64,7 +64,7 @@ def test_the_count_goes_on_where_the_position_was() -> None:
     counts, resumed = StepCounts(workers=1), iter(data())
     counts.watch(resumed, "train")
     assert set_position(resumed, "train", position)
-    counts.resume("train", steps)
+    counts.resume("train", steps, position, beginning="none")
     assert counts.take() == {"train": 3}
     assert next(resumed)["a"].numpy().tolist() == expected[3]
     assert counts.take() == {"train": 4}
@@ -89,11 +89,58 @@ def test_the_iterator_of_the_next_epoch_is_counted_from_its_beginning() -> None:
         assert counts.take() == {"train": 5}
 
 
+def _look_before_the_first_step(dataset: tf.data.Dataset, iterator: Any) -> None:
+    next(iter(dataset))
+    next(iterator)
+
+
+def _look_after_the_first_step(dataset: tf.data.Dataset, iterator: Any) -> None:
+    next(iterator)
+    next(iter(dataset))
+
+
+@pytest.mark.parametrize("look", [_look_before_the_first_step, _look_after_the_first_step])
+def test_an_iterator_is_bound_whose_data_set_began_another_one(look: Any) -> None:
+    counts, dataset = StepCounts(workers=1), data()
+    iterator = iter(dataset)
+    counts.watch(iterator, "train")
+    assert counts.bound == {}
+    look(dataset, iterator)
+    assert "another iterator of its data set was begun" in counts.bound["train"]
+
+
+def test_a_look_between_tracking_and_the_first_step_binds_rounds_too() -> None:
+    counts, dataset = StepCounts(workers=1), data().repeat()
+    iterator = iter(dataset)
+    counts.watch(iterator, "train")
+    _look_before_the_first_step(dataset, iterator)
+    assert "another iterator of its data set was begun" in counts.bound["train"]
+
+
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_what_an_iterator_begins_by_itself_does_not_bind_it(rounds: int) -> None:
+    counts, iterator = StepCounts(workers=1), iter(data().repeat(rounds))
+    counts.watch(iterator, "train")
+    for _ in range(5 * rounds):
+        next(iterator)
+        assert counts.bound == {}
+
+
+def test_two_tracked_iterators_of_one_data_set_are_bound() -> None:
+    counts, dataset = StepCounts(workers=1), data()
+    iterators = {name: iter(dataset) for name in ("train", "accuracy")}
+    for name, iterator in iterators.items():
+        counts.watch(iterator, name)
+    for iterator in iterators.values():
+        next(iterator)
+    assert sorted(counts.bound) == ["accuracy", "train"]
+
+
 def test_data_that_cannot_be_counted_is_not_touched() -> None:
     counts, iterator = StepCounts(workers=1), iter(tf.data.Dataset.range(3))
     counts.watch(iterator, "train")
     assert list(counts.bound) == ["train"]
-    counts.resume("train", 7)
+    counts.resume("train", 7, {}, beginning="none")
     assert counts.take() == {}
     with pytest.raises(
         CheckpointMismatchError, match=r"(?s)cannot go on with the data iterator 'train'.*HINT"

@@ -3,11 +3,12 @@
 import os
 import signal
 import sys
+import time
 
 import pytest
 
 from tf_preempt.launch.restart_policy import RestartPolicy
-from tf_preempt.launch.slurm_requeue import settle_for_program
+from tf_preempt.launch.slurm_requeue import seconds_of_last_life, settle_for_program
 from tf_preempt.launch.supervisor import Supervisor
 from tf_preempt.termination.slurm import Action, Cause
 
@@ -103,3 +104,49 @@ def test_supervisor_has_the_job_of_a_program_requeued_that_was_still_starting(sl
     supervisor = Supervisor([sys.executable, "-c", program], RestartPolicy(), environ=slurm)
     assert supervisor.run() == 143
     assert asked() == ["show job -o 7", "requeue 7"]
+
+
+def running(*, left_s, requeue=0):
+    """What Slurm says of a job of two minutes that has some seconds left."""
+    end = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() + left_s))
+    return (
+        f"JobId=7 JobName=j UserId=a(1) JobState=RUNNING Reason=None Requeue={requeue} Restarts=0 "
+        f"BatchFlag=1 StartTime=2026-11-30T08:00:00 TimeLimit=00:02:00 EndTime={end} PreemptTime=None"
+    )
+
+
+@pytest.fixture
+def says(tmp_path, slurm):
+    program = tmp_path / "bin" / "scontrol"
+    return lambda words: program.write_text(program.read_text().replace(PREEMPTED, words))
+
+
+@pytest.mark.parametrize("left_s", [0, 10, 25])
+def test_a_job_that_its_limit_ends_for_good_has_no_time_for_another_life(slurm, says, left_s):
+    says(running(left_s=left_s))
+    assert left_s - 5 <= seconds_of_last_life(slurm) <= left_s
+
+
+@pytest.mark.parametrize(
+    "words",
+    [running(left_s=10, requeue=1), running(left_s=60), "no answer"],
+    ids=["requeued", "time", "silent"],
+)
+def test_another_life_is_of_use(slurm, says, words):
+    says(words)
+    assert seconds_of_last_life(slurm) is None
+
+
+def test_elsewhere_than_on_slurm_nobody_is_asked(slurm, asked):
+    assert seconds_of_last_life({**slurm, "SLURM_JOB_ID": ""}) is None
+    assert asked() == []
+
+
+def test_supervisor_does_not_restart_a_program_just_before_the_job_ends_for_good(slurm, says, caplog):
+    says(running(left_s=15))
+    policy = RestartPolicy(backoff_initial_s=0.0)
+    with caplog.at_level("INFO", "tf_preempt"):
+        assert Supervisor([sys.executable, "-c", "raise SystemExit(42)"], policy, environ=slurm).run() == 42
+    assert "but in 1" in caplog.text
+    assert "the time limit ends this Slurm job for good" in caplog.text
+    assert "restarting in" not in caplog.text

@@ -42,6 +42,7 @@ from tf_preempt.checkpointing.worker_part import WorkerPart
 from tf_preempt.errors import CheckpointMismatchError
 
 _log = logging.getLogger("tf_preempt")
+_REPLICAS = "replicas"
 _TRAIN, _VALIDATE = "train_data", "validation_data"
 
 
@@ -86,6 +87,7 @@ class ProtectedFit:
         self._ended = False
         self._looked_at: set[str] = set()
         self._bound: dict[str, str] = {}
+        self._from_other_workers = self._had_validation_data = False
         # Logs of the phase's last step, and of the epoch's training while its validation runs.
         self._logs: Any = {}
         self._epoch_logs: dict[str, Any] = {}
@@ -134,6 +136,9 @@ class ProtectedFit:
 
     def _prepare(self, restored: Restored) -> None:
         resume = ResumePoint.from_json(restored.manifest.resume)
+        self._from_other_workers = bool(restored.of_others)
+        self._had_validation_data = resume.validate is not None
+        self._check_replicas(restored.part)
         restored = restored.merged(self._components, (*model_state.FAMILIES, FAMILY))
         self._was_restored = True
         self._bound = dict(resume.bound_to_workers)
@@ -151,6 +156,23 @@ class ProtectedFit:
         keras_internals.set_initial_epoch(self._model, over)
         if resume.phase == "finished" and over >= self._epochs:
             _log.warning("Training is complete already (%d epochs): nothing is trained.", resume.epoch)
+
+    def _check_replicas(self, part: WorkerPart) -> None:
+        """Refuses a checkpoint that as many workers with other numbers of replicas have written.
+
+        Raises:
+            CheckpointMismatchError: a worker has more or fewer replicas than it had.
+        """
+        saved, present = part.values.get(_REPLICAS), self._replicas_here()
+        if saved not in (None, present) and not self._from_other_workers:
+            raise CheckpointMismatchError(
+                f"The checkpoint was written with {saved} replica(s) per worker; now there are {present}, "
+                "to which the parts of metrics and the place in the data do not fit.",
+                hint=f"use {saved} device(s) per worker, or another directory",
+            )
+
+    def _replicas_here(self) -> int:
+        return int(self._model.distribute_strategy.num_replicas_in_sync) // self._session.workers
 
     def _components(self) -> list[Component]:
         return model_state.components(self._model) + self._generators.components()
@@ -392,7 +414,11 @@ class ProtectedFit:
             | train_tensors
             | validate_tensors
             | state_tensors,
-            values={"random": take_random_state(), "replica_checksums": replica_checksums},
+            values={
+                "random": take_random_state(),
+                "replica_checksums": replica_checksums,
+                _REPLICAS: self._replicas_here(),
+            },
         )
         return Snapshot(step=self._train_steps, resume=resume.to_json(), part=part)
 
@@ -424,7 +450,21 @@ class ProtectedFit:
         reason = bound_to_workers(iterator, workers=self._session.workers)
         if reason is not None:
             self._bound[name] = reason
+            self._refuse_if_from_other_workers(name, reason)
         self._warn_if_it_comes_otherwise(iterator, "training" if name == _TRAIN else "validation")
+
+    def _refuse_if_from_other_workers(self, name: str, reason: str) -> None:
+        """Refuses to go on in data that let other workers go on when the checkpoint was written, and now not.
+
+        Raises:
+            CheckpointMismatchError: another number of workers wrote the checkpoint, which has a place in it.
+        """
+        if self._from_other_workers and (name == _TRAIN or self._had_validation_data):
+            raise CheckpointMismatchError(
+                "The checkpoint was written by another number of workers, and this one cannot go on with the "
+                f"data {name!r}: {reason}.",
+                hint="make the data set as before, or start as many workers as wrote the checkpoint",
+            )
 
     def _warn_if_it_comes_otherwise(self, iterator: Any, what: str) -> None:
         if take_position(iterator, what) is None:

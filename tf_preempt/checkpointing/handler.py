@@ -55,6 +55,7 @@ _T = TypeVar("_T")
 _SYNC_ON_READ = "sync_on_read/"
 _REPLAYED = "replayed"
 _STEPS = "steps_taken"
+_REPLICAS = "replicas"
 _FAMILIES = (_SYNC_ON_READ, *replica_parts.FAMILIES, FAMILY)
 _WAYS: dict[Any, Way] = {
     tf.VariableAggregation.SUM: "sum",
@@ -348,6 +349,8 @@ class PreemptionCheckpointHandler:
         key = name if name is not None else str(len(self._tracked))
         place = f"iterator/{key}"
         is_new = key not in self._tracked
+        if is_new:
+            self._check_replicas(iterator, key)
         if self._tracked.get(key) is not iterator:
             self._step_counts.watch(iterator, key)
             self._new_positions.keep(iterator, key)
@@ -358,7 +361,8 @@ class PreemptionCheckpointHandler:
             self._step_counts.go_ahead(iterator, key, steps, self._restored.tensors, beginning=beginning)
         elif is_new and set_position(iterator, place, self._restored.tensors):
             self._new_positions.restore_seeds(iterator, key, self._restored.tensors, place=place)
-            self._step_counts.resume(key, steps or 0)
+            beginning = self._new_positions.resume(key, self._restored.tensors)
+            self._step_counts.resume(key, steps or 0, self._restored.tensors, beginning=beginning)
             _log.info("Data iterator %r goes on where it was.", key)
         elif self._tracked.get(key) is iterator:
             return iterator
@@ -374,6 +378,21 @@ class PreemptionCheckpointHandler:
         self._tracked[key] = iterator
         self._data_variables.look_at(iterator, key)
         return iterator
+
+    def _check_replicas(self, iterator: Any, key: str) -> None:
+        """Refuses a position of other numbers of replicas: its elements are other parts of a batch.
+
+        Raises:
+            CheckpointMismatchError: as many workers have other numbers of replicas than they had.
+        """
+        saved = self._restored.values.get(_REPLICAS, {}).get(key)
+        present = _tf_internals.elements_per_step(iterator)
+        if saved not in (None, present) and not self._from_other_workers:
+            raise CheckpointMismatchError(
+                f"Data iterator {key!r} gave each batch to {saved} replica(s) of this worker when the "
+                f"checkpoint was written, and gives it to {present} now: its elements are other examples.",
+                hint=f"use {saved} device(s) per worker, or another directory",
+            )
 
     def _track_by_count(self, iterator: Any, key: str, *, is_new: bool) -> None:
         """Counts what is taken, as the state cannot be saved; takes it again if a checkpoint says so."""
@@ -479,6 +498,9 @@ class PreemptionCheckpointHandler:
                     "replica_checksums": checksums,
                     _REPLAYED: taken,
                     _STEPS: self._step_counts.take(),
+                    _REPLICAS: {
+                        key: _tf_internals.elements_per_step(one) for key, one in self._tracked.items()
+                    },
                 },
             ),
         )

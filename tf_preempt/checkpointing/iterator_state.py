@@ -130,6 +130,17 @@ def set_epochs(iterator: Any, name: str, tensors: dict[str, Any]) -> None:
         counter.next_epoch = epoch
 
 
+def saved_epochs(name: str, tensors: dict[str, Any]) -> list[int]:
+    """The numbers of the epochs that `take_epochs` found; none where it found no data set.
+
+    Args:
+        name: as for `take_position`.
+        tensors: what it returned, possibly among others.
+    """
+    saved = tensors.get(f"{name}/{_EPOCHS}")
+    return [] if saved is None else [int(row[0]) for row in saved.numpy()]
+
+
 def epoch_counters_of(iterator: Any) -> list[EpochCounter]:
     """What counts the epochs of the data sets of `tf_preempt.data` that an iterator reads.
 

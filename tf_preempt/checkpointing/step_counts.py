@@ -10,18 +10,38 @@ import dataclasses
 from typing import Any
 
 from tf_preempt.checkpointing.any_workers import bound_to_workers, go_ahead, steps_taken
-from tf_preempt.checkpointing.iterator_state import set_epochs
+from tf_preempt.checkpointing.iterator_state import epoch_counters_of, saved_epochs, set_epochs
+from tf_preempt.data.epochs import EpochCounter
 from tf_preempt.errors import CheckpointMismatchError
 from tf_preempt.strategies import _tf_internals
+
+_SHARED = "another iterator of its data set was begun, so that the number of its epoch is not known"
 
 
 @dataclasses.dataclass(kw_only=True)
 class _Count:
     iterator: Any
+    counters: list[EpochCounter]
+    first_epochs: list[int]
+    has_rounds: bool
     elements: int = 0
+    is_shared: bool = False
 
     def note(self, elements: int) -> None:
         self.elements = elements
+        # What reads ahead may begin a second round by itself, but hardly before the first element is there.
+        self.is_shared |= elements == 1 and self._begun() != 1
+
+    def _begun(self) -> int:
+        """How many epochs were begun since this iterator was tracked; the most, where they differ."""
+        pairs = zip(self.counters, self.first_epochs, strict=True)
+        return max(counter.next_epoch - first for counter, first in pairs)
+
+    def look_for_others(self) -> bool:
+        """Says whether another iterator has begun epochs of the data, so that this one's are not known."""
+        if not self.has_rounds:
+            self.is_shared |= self._begun() != min(1, self.elements)
+        return self.is_shared
 
 
 class StepCounts:
@@ -39,7 +59,8 @@ class StepCounts:
     @property
     def bound(self) -> dict[str, str]:
         """Tracked iterators with which no other number of workers can go on, by key, and why."""
-        return dict(self._bound)
+        shared = {key: _SHARED for key, count in self._counts.items() if count.look_for_others()}
+        return self._bound | shared
 
     def watch(self, iterator: Any, key: str) -> None:
         """Counts from now on what is taken from an iterator, in place of the one before under that key.
@@ -62,7 +83,13 @@ class StepCounts:
         if reason is not None:
             self._bound[key] = reason
             return
-        count = self._counts[key] = _Count(iterator=iterator)
+        counters = epoch_counters_of(iterator)
+        count = self._counts[key] = _Count(
+            iterator=iterator,
+            counters=counters,
+            first_epochs=[counter.next_epoch for counter in counters],
+            has_rounds=any(map(_tf_internals.has_rounds, map(_tf_internals.dataset_behind, owned_iterators))),
+        )
         for owned in owned_iterators:
             _tf_internals.count_in_state(owned, count.note)
 
@@ -70,11 +97,19 @@ class StepCounts:
         """How many steps each counted iterator has given, by key."""
         return {key: steps_taken(one.iterator, one.elements) for key, one in self._counts.items()}
 
-    def resume(self, key: str, steps: int) -> None:
-        """Notes how many steps an iterator had given that has got its state back."""
+    def resume(self, key: str, steps: int, tensors: dict[str, Any], *, beginning: str) -> None:
+        """Notes how many steps an iterator had given that has got its state back.
+
+        Args:
+            key: under which it is tracked.
+            steps: that it had given.
+            tensors: what was saved.
+            beginning: name of the position at the iterator's beginning in it.
+        """
         count = self._counts.get(key)
         if count is not None:
-            count.note(steps * _tf_internals.elements_per_step(count.iterator))
+            count.first_epochs = saved_epochs(beginning, tensors) or count.first_epochs
+            count.elements = steps * _tf_internals.elements_per_step(count.iterator)
 
     def go_ahead(
         self, iterator: Any, key: str, steps: int, tensors: dict[str, Any], *, beginning: str
@@ -101,4 +136,6 @@ class StepCounts:
                 "strategy.experimental_distribute_dataset",
             )
         set_epochs(iterator, beginning, tensors)
+        count = self._counts[key]
+        count.first_epochs = [counter.next_epoch for counter in count.counters]
         go_ahead(iterator, steps)

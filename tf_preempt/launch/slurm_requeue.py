@@ -7,15 +7,21 @@ package.  Slurm 22.05 takes a job whose tasks end in the grace of a preemption f
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Mapping
 
-from tf_preempt._slurm import is_slurm_job, rank_in_step
+from tf_preempt._slurm import SlurmRun, is_slurm_job, rank_in_step
+from tf_preempt._slurm_control import SlurmControl
 from tf_preempt.errors import SlurmError
 from tf_preempt.termination.exit_codes import Outcome, classify, shell_status
-from tf_preempt.termination.slurm import Verdict, settle_preemption
+from tf_preempt.termination.slurm import Action, Cause, Verdict, decide, settle_preemption
 from tf_preempt.termination.slurm_options import SlurmOptions
+from tf_preempt.termination.slurm_time_limit import lead_s
 
-__all__ = ["settle_for_program"]
+__all__ = ["seconds_of_last_life", "settle_for_program"]
+
+# What a program takes to import TensorFlow and to restore, on a machine that is not idle.
+_START_S = 20.0
 
 
 def settle_for_program(
@@ -44,3 +50,29 @@ def settle_for_program(
         return settle_preemption(environ, SlurmOptions())
     except SlurmError:
         return None  # nothing says which job it is
+
+
+def seconds_of_last_life(environ: Mapping[str, str]) -> float | None:
+    """What is left of a Slurm job that its time limit ends for good before another life could train.
+
+    A job that is requeued at its limit has use for another life: it is that life that has it requeued.
+
+    Args:
+        environ: of this process.
+
+    Returns:
+        Seconds; None where a restart is of use: elsewhere than on Slurm, where there is time, where the job
+        is requeued at its limit, or where Slurm cannot be asked.
+    """
+    if not is_slurm_job(environ):
+        return None
+    try:
+        run = SlurmRun.from_environ(environ)
+        record = SlurmControl(environ).job(run.job_id)
+    except SlurmError:
+        return None
+    end = record.end_time or run.end_time
+    if end is None or end - time.time() > lead_s(record.limit_s, None) + _START_S:
+        return None
+    at_limit = decide(Cause.TIME_LIMIT, record, SlurmOptions())
+    return None if at_limit.action is Action.REQUEUE else max(0.0, end - time.time())

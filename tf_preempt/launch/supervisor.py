@@ -20,7 +20,7 @@ from tf_preempt.goodput.status_file import STATUS_FILE_VARIABLE, Status, StatusF
 from tf_preempt.launch.inbox import Inbox, Signalled
 from tf_preempt.launch.process_tree import ProcessTree, check_command
 from tf_preempt.launch.restart_policy import Incarnation, RestartPolicy, Stop
-from tf_preempt.launch.slurm_requeue import settle_for_program
+from tf_preempt.launch.slurm_requeue import seconds_of_last_life, settle_for_program
 from tf_preempt.launch.tree_watch import Escalation, TreeWatch
 from tf_preempt.termination.exit_codes import Outcome, classify, describe, shell_status
 from tf_preempt.termination.slurm import Action
@@ -113,6 +113,14 @@ class Supervisor:
             if isinstance(decision, Stop):
                 _logger.info("not restarting: %s", decision.reason)
                 return decision.exit_code
+            left_s = seconds_of_last_life(self._environ)
+            if left_s is not None:
+                _logger.info(
+                    "not restarting: %s, but in %.0f s the time limit ends this Slurm job for good",
+                    decision.reason,
+                    left_s,
+                )
+                return shell_status(incarnation.returncode)
             _logger.info(
                 "restarting in %.1f s (restart %d of %d): %s",
                 decision.delay_s,
