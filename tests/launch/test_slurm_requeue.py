@@ -129,11 +129,11 @@ def test_a_job_that_its_limit_ends_for_good_has_no_time_for_another_life(slurm, 
 
 @pytest.mark.parametrize(
     "words",
-    [running(left_s=10, requeue=1), running(left_s=60), "no answer"],
+    [lambda: running(left_s=10, requeue=1), lambda: running(left_s=600), lambda: "no answer"],
     ids=["requeued", "time", "silent"],
 )
 def test_another_life_is_of_use(slurm, says, words):
-    says(words)
+    says(words())
     assert seconds_of_last_life(slurm) is None
 
 
