@@ -127,3 +127,16 @@ def test_it_is_said_once_that_the_result_is_not_bit_identical(sampled: Any) -> N
     warning = "was written by 3 worker(s), and this job has 1: the same examples come in the same batches"
     assert output.count(warning) == len(SAMPLE)
     assert "start 3 worker(s) for an exact resume" in output
+
+
+def test_other_numbers_of_replicas_are_refused_in_fit_and_the_old_number_goes_on(tmp_path: Path) -> None:
+    script = SCRIPT.with_name("other_replicas.py")
+    arguments = [str(tmp_path / "run"), str(tmp_path / "lives.json")]
+    cluster.run_workers(script, arguments, directory=tmp_path, workers=0)
+    told, refused, finished = json.loads((tmp_path / "lives.json").read_text())
+    assert told.startswith("Preempted")
+    assert refused.startswith(
+        "CheckpointMismatchError: The checkpoint was written with 2 replica(s) per worker"
+    )
+    assert "HINT: use 2 device(s) per worker" in refused
+    assert finished == "finished"
