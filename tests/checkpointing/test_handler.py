@@ -207,3 +207,27 @@ def test_other_numbers_of_replicas_are_refused_with_both_and_the_cure(tmp_path: 
     ):
         replicated_life(tmp_path, 1)
     assert replicated_life(tmp_path, 2) == [[6, 7, 8], [9, 10, 11]]
+
+
+def looking_life(directory: pathlib.Path, *, looks: bool) -> int:
+    """One step of a loop that may look at the first element before it tracks the iterator."""
+    handler = handler_for(directory)
+    try:
+        iterator = iter(from_arrays(np.arange(24), batch_size=1, shuffle=False))
+        if looks:
+            next(iterator)
+        handler.track(iterator, "train")
+        value = int(next(iterator)[0])
+        handler.finish()
+    finally:
+        handler.close()
+    return value
+
+
+@pytest.mark.parametrize("looks", [True, False])
+def test_a_look_in_one_life_only_does_not_keep_the_next_one_from_its_place(
+    tmp_path: pathlib.Path, looks: bool
+) -> None:
+    first = looking_life(tmp_path, looks=looks)
+    assert looking_life(tmp_path, looks=not looks) == first + 1
+    assert looking_life(tmp_path, looks=looks) == first + 2

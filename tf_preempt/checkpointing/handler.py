@@ -349,12 +349,14 @@ class PreemptionCheckpointHandler:
         key = name if name is not None else str(len(self._tracked))
         place = f"iterator/{key}"
         is_new = key not in self._tracked
+        steps = self._restored.values.get(_STEPS, {}).get(key)
         if is_new:
             self._check_replicas(iterator, key)
         if self._tracked.get(key) is not iterator:
-            self._step_counts.watch(iterator, key)
+            has_position = is_new and f"{place}/0" in self._restored.tensors
+            with_count = (steps is not None) if has_position else None
+            self._step_counts.watch(iterator, key, saved_with_count=with_count)
             self._new_positions.keep(iterator, key)
-        steps = self._restored.values.get(_STEPS, {}).get(key)
         if is_new and self._from_other_workers and steps is not None:
             beginning = self._new_positions.resume(key, self._restored.tensors)
             _log.info("Data iterator %r goes to where another number of workers was: step %d.", key, steps)

@@ -62,12 +62,13 @@ class StepCounts:
         shared = {key: _SHARED for key, count in self._counts.items() if count.look_for_others()}
         return self._bound | shared
 
-    def watch(self, iterator: Any, key: str) -> None:
+    def watch(self, iterator: Any, key: str, *, saved_with_count: bool | None = None) -> None:
         """Counts from now on what is taken from an iterator, in place of the one before under that key.
 
         Args:
             iterator: that is to be tracked.
             key: under which.
+            saved_with_count: whether the position that it will be given has a count; None: it is given none.
 
         Raises:
             UnsupportedStrategyError: the iterator is of a kind that has no position.
@@ -78,7 +79,10 @@ class StepCounts:
         self._counts.pop(key, None)
         reason = bound_to_workers(iterator, workers=self._workers)
         owned_iterators = _tf_internals.owned_iterators(iterator)
-        if reason is None and not all(map(_tf_internals.is_at_beginning, owned_iterators)):
+        if reason is None and saved_with_count is None:
+            # Its elements so far are not in the count that begins now.
+            saved_with_count = all(map(_tf_internals.is_at_beginning, owned_iterators))
+        if reason is None and not saved_with_count:
             reason = "elements were taken from its iterator before that was tracked"
         if reason is not None:
             self._bound[key] = reason
