@@ -146,3 +146,11 @@ def test_data_that_cannot_be_counted_is_not_touched() -> None:
         CheckpointMismatchError, match=r"(?s)cannot go on with the data iterator 'train'.*HINT"
     ):
         counts.go_ahead(iterator, "train", 1, {}, beginning="new")
+
+
+@pytest.mark.parametrize("was_bound", [True, False])
+def test_what_was_bound_when_it_was_saved_stays_bound(was_bound: bool) -> None:
+    counts, iterator = StepCounts(workers=1), iter(data().repeat())
+    counts.watch(iterator, "train")
+    counts.resume("train", 7, {}, beginning="none", was_bound=was_bound)
+    assert bool(counts.bound) == was_bound

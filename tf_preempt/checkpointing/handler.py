@@ -187,6 +187,7 @@ class PreemptionCheckpointHandler:
         self._looked_for_iterators = restored is None or restored.manifest.step == 0
         self._holds_iterators = _holds_iterators(checkpoint)
         self._from_other_workers = restored is not None and bool(restored.of_others)
+        self._restored_bound = {} if restored is None else restored.manifest.resume.get(BOUND, {})
         if restored is not None:
             parts = parts_of_several if self._from_other_workers else self._replica_parts
             self._steps = restored.manifest.step
@@ -364,7 +365,13 @@ class PreemptionCheckpointHandler:
         elif is_new and set_position(iterator, place, self._restored.tensors):
             self._new_positions.restore_seeds(iterator, key, self._restored.tensors, place=place)
             beginning = self._new_positions.resume(key, self._restored.tensors)
-            self._step_counts.resume(key, steps or 0, self._restored.tensors, beginning=beginning)
+            self._step_counts.resume(
+                key,
+                steps or 0,
+                self._restored.tensors,
+                beginning=beginning,
+                was_bound=key in self._restored_bound,
+            )
             _log.info("Data iterator %r goes on where it was.", key)
         elif self._tracked.get(key) is iterator:
             return iterator

@@ -101,7 +101,9 @@ class StepCounts:
         """How many steps each counted iterator has given, by key."""
         return {key: steps_taken(one.iterator, one.elements) for key, one in self._counts.items()}
 
-    def resume(self, key: str, steps: int, tensors: dict[str, Any], *, beginning: str) -> None:
+    def resume(
+        self, key: str, steps: int, tensors: dict[str, Any], *, beginning: str, was_bound: bool = False
+    ) -> None:
         """Notes how many steps an iterator had given that has got its state back.
 
         Args:
@@ -109,10 +111,12 @@ class StepCounts:
             steps: that it had given.
             tensors: what was saved.
             beginning: name of the position at the iterator's beginning in it.
+            was_bound: no other number of workers could go on with it then, and so none can now.
         """
         count = self._counts.get(key)
         if count is not None:
             count.first_epochs = saved_epochs(beginning, tensors) or count.first_epochs
+            count.is_shared |= was_bound
             count.elements = steps * _tf_internals.elements_per_step(count.iterator)
 
     def go_ahead(
