@@ -168,6 +168,22 @@ def test_close_ends_a_thread_that_waits_for_its_main_thread() -> None:
         assert not agreement._thread.is_alive()
 
 
+def test_close_does_not_wait_until_the_thread_would_look_up() -> None:
+    waits = threading.Event()
+
+    class WatchedStore(LocalStore):
+        def get(self, key: str, timeout_s: float) -> str:
+            waits.set()
+            return super().get(key, timeout_s)
+
+    agreement = Agreement(WatchedStore(), worker=0, workers=1, prefix="p", poll_s=600.0)
+    agreement.start()
+    assert waits.wait(TIMEOUT_S)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(agreement.close).result(TIMEOUT_S)
+    assert not agreement._thread.is_alive()
+
+
 def test_close_before_start_is_fine() -> None:
     agreement = Agreement(LocalStore(), worker=0, workers=1, prefix="p")
     agreement.close()

@@ -53,6 +53,19 @@ def test_get_wakes_up_when_the_key_is_written() -> None:
         assert waiting.result(TIMEOUT_S / 2) == "value"
 
 
+def test_wake_ends_the_waits_for_its_key_only() -> None:
+    store = LocalStore()
+    with ThreadPoolExecutor(2) as pool:
+        woken, other = pool.submit(store.get, "key", TIMEOUT_S), pool.submit(store.get, "other", TIMEOUT_S)
+        while not woken.done():
+            store.wake("key")
+        with pytest.raises(TimeoutError):
+            woken.result()
+        assert not other.done()
+        store.set("other", "value")
+        assert other.result(TIMEOUT_S / 2) == "value"
+
+
 def test_get_gives_up_after_its_time_out() -> None:
     started = time.monotonic()
     with pytest.raises(TimeoutError, match=r"'key' within 0\.05 s"):

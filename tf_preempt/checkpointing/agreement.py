@@ -78,6 +78,7 @@ class Agreement:
         # Read and written by the main thread at every boundary: plain attributes, no lock.
         self._at = 0
         self._hold = False
+        self._awaited = ""  # the key that the agreement thread waits for; written by it alone
         # Everything below is guarded by the condition.
         self._changed = threading.Condition()
         self._rounds = Rounds(
@@ -100,8 +101,12 @@ class Agreement:
         self._closed.set()
         with self._changed:
             self._changed.notify_all()
-        if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._thread.join(self._poll_s + 5.0)
+        if self._thread is threading.current_thread():
+            return
+        until = time.monotonic() + self._poll_s + 5.0
+        while self._thread.is_alive() and time.monotonic() < until:
+            self._store.wake(self._awaited)  # again and again: it may be just about to wait
+            self._thread.join(0.05)
 
     # -------------------------------------------------------------------------------- main thread
 
@@ -198,6 +203,7 @@ class Agreement:
         return None
 
     def _await(self, key: str, timeout_s: float) -> str | None:
+        self._awaited = key
         try:
             return self._store.get(key, timeout_s)
         except TimeoutError:

@@ -10,6 +10,7 @@ training, the signal thread and the commit all stand still (measured on TensorFl
 
 from __future__ import annotations
 
+import collections
 import threading
 from typing import Any, Protocol
 
@@ -41,6 +42,9 @@ class KeyValueStore(Protocol):
             WorkerLostError: the store's process is gone.
         """
 
+    def wake(self, key: str) -> None:
+        """Ends this process's waits for a key early, where that is possible; they raise TimeoutError."""
+
 
 class LocalStore:
     """A store in this process's memory: for a single worker, and for tests with a thread per worker.
@@ -54,6 +58,7 @@ class LocalStore:
 
     def __init__(self) -> None:
         self._values: dict[str, str] = {}
+        self._wakes: collections.Counter[str] = collections.Counter()
         self._changed = threading.Condition()
 
     def set(self, key: str, value: str) -> None:
@@ -72,12 +77,20 @@ class LocalStore:
         """Waits for a key and returns its value.
 
         Raises:
-            TimeoutError: nobody wrote it within `timeout_s` seconds.
+            TimeoutError: nobody wrote it within `timeout_s` seconds, or `wake` was called.
         """
         with self._changed:
-            if not self._changed.wait_for(lambda: key in self._values, timeout=timeout_s):
+            wakes = self._wakes[key]
+            self._changed.wait_for(lambda: key in self._values or self._wakes[key] != wakes, timeout_s)
+            if key not in self._values:
                 raise TimeoutError(f"Nobody wrote {key!r} within {timeout_s:g} s.")
             return self._values[key]
+
+    def wake(self, key: str) -> None:
+        """Ends all waits for a key early; they raise TimeoutError."""
+        with self._changed:
+            self._wakes[key] += 1
+            self._changed.notify_all()
 
 
 class CoordinationServiceStore:
@@ -143,6 +156,9 @@ class CoordinationServiceStore:
             return _tf_internals.coordination_get(key, timeout_s)
         except tf.errors.OpError as error:
             raise _service_gone(key, error) from error
+
+    def wake(self, key: str) -> None:
+        """Does nothing: the service's own wait cannot be ended."""
 
 
 def _service_gone(key: str, error: Any) -> WorkerLostError:
