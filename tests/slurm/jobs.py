@@ -19,7 +19,7 @@ def first_job(cluster: str) -> str:
 
     Workers derive their ports from the job's number, and two clusters may be two test runs on this machine.
     """
-    begin = {"main": 0, "without grace": 50, "supervised without grace": 60, "examples": 70}[cluster]
+    begin = {"main": 0, "examples": 70}[cluster]
     return f"FirstJobId={1 + os.getpid() % 16_384 * 100 + begin}"
 
 

@@ -423,6 +423,8 @@ PreemptMode=REQUEUE
 {nodes}
 PartitionName=low Nodes=ALL Default=YES PriorityTier=1 PreemptMode=REQUEUE \\
     GraceTime={opt["grace_time"]} MaxTime=INFINITE DefaultTime=60 State=UP
+PartitionName=abrupt Nodes=ALL PriorityTier=1 PreemptMode=REQUEUE \\
+    GraceTime=0 MaxTime=INFINITE DefaultTime=60 State=UP
 PartitionName=high Nodes=ALL PriorityTier=10 PreemptMode=OFF MaxTime=INFINITE DefaultTime=60 State=UP
 """)
 

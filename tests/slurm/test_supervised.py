@@ -1,6 +1,5 @@
 """`tf-preempt run` around and inside of `srun` on a real Slurm: one restarts or one requeues, never both."""
 
-import dataclasses
 import sys
 
 import psutil
@@ -165,26 +164,21 @@ def test_a_signal_to_the_batch_script_is_passed_on_to_the_workers(stage):
     assert {event["source"] for event in job.events("notice")} == {"SIGUSR1"}
 
 
-def preempt_without_a_grace(stage, step, name):
-    """All get SIGTERM at once then, the batch script too, which here is the supervisor or srun itself.
-
-    GraceTime=0 is Slurm's default; it is a partition's, so that this needs a cluster of its own.
-    """
-    with running(*OPTIONS, "--grace-time", "0", "--extra-conf", first_job(name)) as cluster:
-        stage = dataclasses.replace(stage, cluster=cluster)
-        job = stage.submit(step=step, program="--pace 0.1")
-        job.wait_for_step(10)
-        stage.preempt()
-        stage.assert_as_if_undisturbed(job, restarts=1)
-        assert "tf-preempt: restarting in" not in job.output
+def preempt_without_a_grace(stage, step):
+    """All get SIGTERM at once then, the batch script too, which here is the supervisor or srun itself."""
+    job = stage.submit(options="-N2 -n2 -p abrupt", step=step, program="--pace 0.1")
+    job.wait_for_step(10)
+    stage.preempt()
+    stage.assert_as_if_undisturbed(job, restarts=1)
+    assert "tf-preempt: restarting in" not in job.output
 
 
 @staged
 def test_without_a_grace_the_time_until_the_kill_is_used(stage):
-    preempt_without_a_grace(stage, "srun", "without grace")
+    preempt_without_a_grace(stage, "srun")
 
 
 @pytest.mark.exhaustive
 @staged
 def test_without_a_grace_the_time_until_the_kill_is_used_by_a_supervised_job(stage):
-    preempt_without_a_grace(stage, f"{SUPERVISOR} srun", "supervised without grace")
+    preempt_without_a_grace(stage, f"{SUPERVISOR} srun")

@@ -4,6 +4,7 @@ Every training is compared, bit for bit, with one that nobody disturbed.  Most o
 that the tests that are `staged` run beside each other in threads, each on two nodes of its own.
 """
 
+import re
 import shutil
 import sys
 import time
@@ -25,7 +26,7 @@ def cluster():
 
 @pytest.fixture(scope="module", autouse=True)
 def limited(cluster, tmp_path_factory):
-    """Two jobs that run past their time limit while the other tests run: with a signal, and without any."""
+    """Jobs that come to their time limit while the others run: with a signal, without any, and for good."""
     place = tmp_path_factory.mktemp("limited")
     nodes = "-p high -w n[17-18] -N2 -n2"
     with_signal = Job(
@@ -33,7 +34,14 @@ def limited(cluster, tmp_path_factory):
     )
     # So that the last of its runs does not end just before the limit, which Slurm may then take for reached.
     without = Job(cluster, place / "none", options=f"{nodes} -t 1", program="--pace 1.3")
-    return {"signal": with_signal.submit(), "none": without.submit()}
+    supervised = Job(
+        cluster,
+        place / "once",
+        options=f"{nodes} -t 1 --no-requeue",
+        step=f"srun {sys.executable} -m tf_preempt run --",
+        program="--pace 1.3",
+    )
+    return {"signal": with_signal.submit(), "none": without.submit(), "once": supervised.submit()}
 
 
 @staged
@@ -106,6 +114,31 @@ def test_a_job_preempted_after_its_training_is_requeued_and_comes_to_its_end(sta
 
 
 @staged
+def test_without_a_grace_a_job_preempted_before_its_training_is_requeued_by_slurm(stage):
+    """GraceTime=0, the default: all get SIGTERM at once, srun too, and the job is in the queue already."""
+    job = stage.submit(options="-N2 -n2 -p abrupt", program="--load 60")
+    for worker in (0, 1):
+        job.wait_until((job.place / f"loads-{worker}").exists, "the callback", 60)
+    stage.preempt()
+    stage.assert_as_if_undisturbed(job, restarts=1)
+    assert job.output.count("SIGTERM came before the training began") == 2
+    assert job.output.count("requeued already: Slurm runs it again by itself") == 1
+
+
+@staged
+def test_a_job_that_has_used_up_its_requeues_saves_and_ends(stage):
+    job = stage.submit(program="--pace 0.1 --max-requeues 1")
+    for run, step in enumerate((5, 20), 1):
+        job.wait_for_step(step)
+        stage.preempt()
+        job.wait_for_exits(2 * run)
+    assert job.wait_for_end() == "FAILED"
+    assert (job.fields()["Restarts"], job.fields()["ExitCode"]) == ("1", "1:0")
+    assert job.output.count("not requeued, as all 1 requeues are used up") == 1
+    assert job.committed_step() == job.steps()[-1]
+
+
+@staged
 def test_a_preempted_job_without_requeue_saves_ends_and_says_so(stage):
     job = stage.submit(options="-N2 -n2 --no-requeue", program="--pace 0.1")
     job.wait_for_step(5)
@@ -136,12 +169,20 @@ def test_a_job_requeued_from_outside_is_requeued_once_and_goes_on(stage):
     assert job.output.count("requeued already: nothing is left to do") == 1
 
 
+def assert_goes_on(job, trained):
+    """From the last periodic save, ten steps at most before the step that was trained when a node died."""
+    restored = job.events("restore")[0]["step"]
+    assert trained - restored <= 10
+    again = job.steps()[len(job.steps()) - (STEPS - restored) :]
+    assert again == list(range(restored + 1, STEPS + 1))
+
+
 def lose_a_node(stage, option):
     program = "--pace 0.1 --save-every 10"
     options, step = f"-N2 -n2 {option}", f"srun {option}".strip()
     job = stage.submit(options=options, step=step, program=program)
     job.wait_for_step(25)
-    trained = job.steps()
+    trained = job.steps()[-1]
     failed_at = time.time()
     assert stage.cluster.verb("fail-node", stage.nodes[1]).returncode == 0
     try:
@@ -153,10 +194,7 @@ def lose_a_node(stage, option):
     assert job.wait_for_end() == "COMPLETED", job.output
     assert job.fields()["Restarts"] == "1"
     assert job.result() == stage.undisturbed[2]
-    restored = job.events("restore")[0]["step"]
-    assert trained[-1] - restored <= 10
-    again = job.steps()[len(job.steps()) - (STEPS - restored) :]
-    assert again == list(range(restored + 1, STEPS + 1))
+    assert_goes_on(job, trained)
 
 
 @staged
@@ -175,6 +213,7 @@ def test_when_the_node_of_chief_and_batch_script_dies_slurm_ends_and_requeues_th
     """With srun gone, Slurm ends the other tasks by itself, before they can say anything."""
     job = stage.submit(program="--pace 0.1 --save-every 10")
     job.wait_for_step(25)
+    trained = job.steps()[-1]
     assert stage.cluster.verb("fail-node", stage.nodes[0]).returncode == 0
     try:
         job.wait_until(lambda: job.fields().get("Restarts") == "1", "the requeue", 60)
@@ -182,6 +221,7 @@ def test_when_the_node_of_chief_and_batch_script_dies_slurm_ends_and_requeues_th
         assert stage.cluster.verb("start-node", stage.nodes[0]).returncode == 0
     assert job.wait_for_end() == "COMPLETED", job.output
     assert job.result() == stage.undisturbed[2]
+    assert_goes_on(job, trained)
 
 
 @staged
@@ -224,3 +264,16 @@ def test_a_job_runs_past_its_time_limit_by_requeueing(limited, undisturbed, way)
     source = {"signal": "SIGUSR1", "none": "Slurm's time limit"}[way]
     assert {event["source"] for event in job.events("notice")} == {source}
     assert job.output.count("its time limit: the job is requeued") == restarts
+
+
+def test_just_before_the_limit_of_a_job_that_slurm_ends_for_good_nothing_is_started_again(limited):
+    job = limited["once"]
+    assert job.wait_for_end() == "FAILED", job.output
+    assert (job.fields()["Restarts"], job.fields()["ExitCode"]) == ("0", "42:0")
+    assert {event["source"] for event in job.events("notice")} == {"Slurm's time limit"}
+    step = job.committed_step()
+    assert job.steps() == list(range(1, step + 1))
+    preempted = f"not restarting: exit status 42 = preempted, committed step {step}"
+    why = rf"{preempted}, but in \d+ s the time limit ends this Slurm job for good"
+    assert len(re.findall(why, job.output)) == 1, job.output
+    assert "tf-preempt: restarting in" not in job.output

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 import tf_preempt
+from tf_preempt.termination import SlurmOptions
 
 EPOCHS = 4
 STEPS = 16
@@ -20,7 +21,9 @@ parser = argparse.ArgumentParser()
 parser.add_argument("directory", type=pathlib.Path)
 parser.add_argument("--pace", type=float, default=0.0, help="seconds that a step takes at least")
 parser.add_argument("--save-every", type=int, default=10_000)
+parser.add_argument("--max-requeues", type=int)
 parser.add_argument("--build", type=float, default=0.0, help="seconds until the model is built, in run 0")
+parser.add_argument("--load", type=float, default=0.0, help="seconds from callback to training, in run 0")
 parser.add_argument("--linger", type=float, default=0.0, help="seconds of work after the training, in run 0")
 options = parser.parse_args()
 
@@ -45,21 +48,29 @@ class Note(keras.callbacks.Callback):
         time.sleep(options.pace)  # the work of a larger model
 
 
-if "SLURM_RESTART_COUNT" not in os.environ and options.build:
-    (options.directory.parent / f"builds-{worker}").touch()
-    time.sleep(options.build)
+def work_in_run_0(stage, seconds):
+    """Whatever a program does besides training."""
+    if "SLURM_RESTART_COUNT" not in os.environ and seconds:
+        (options.directory.parent / f"{stage}-{worker}").touch()
+        time.sleep(seconds)
+
+
+work_in_run_0("builds", options.build)
 
 with strategy.scope():
     layers = [keras.layers.Dense(8, "tanh"), keras.layers.Dropout(0.2), keras.layers.Dense(1)]
     model = keras.Sequential([keras.layers.Input((12,)), *layers])
     model.compile(keras.optimizers.Adam(0.01), "mse")
 
-protect = tf_preempt.callbacks.PreemptionCheckpoint(options.directory, save_every=options.save_every)
+config = tf_preempt.TerminationConfig(slurm=SlurmOptions(max_requeues=options.max_requeues))
+protect = tf_preempt.callbacks.PreemptionCheckpoint(
+    options.directory, save_every=options.save_every, termination_config=config
+)
+work_in_run_0("loads", options.load)
 history = model.fit(dataset, epochs=EPOCHS, verbose=0, callbacks=[Note(), protect])
 signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # of --signal: there is nothing to save any more
 
-if "SLURM_RESTART_COUNT" not in os.environ:
-    time.sleep(options.linger)  # an evaluation, an export
+work_in_run_0("lingers", options.linger)  # an evaluation, an export
 
 if worker == 0:
     weights = [weight.tolist() for weight in model.get_weights()]
