@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests import logical_cpus  # noqa: F401 - it acts when it is imported
 from tf_preempt.checkpointing import determinism
 
 

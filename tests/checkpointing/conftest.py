@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests import logical_cpus  # noqa: F401 - it acts when it is imported
 from tf_preempt.checkpointing import determinism
 from tf_preempt.termination import standby
 

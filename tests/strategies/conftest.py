@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests import logical_cpus  # noqa: F401 - it acts when it is imported
 from tests.integration import cluster
 
 SCRIPTS = Path(__file__).parent / "scripts"
