@@ -39,6 +39,7 @@ _ITEMS = re.compile(r"(([0-9]{1,18})(?:-([0-9]{1,18}))?|[^,]*),")
 _NUMBERS = re.compile(r"[0-9]{1,18}(?:,[0-9]{1,18})*")
 _AFTER_BRACKET = "nothing after the last bracket of a name"
 _FEWER_HOSTS = f"at most {MAX_HOSTS} hosts"
+_NONE: Sequence[int | str] = ()
 _COUNT = re.compile(r"([0-9]{1,9})(?:\(x([0-9]{1,9})\))?")
 
 
@@ -97,12 +98,21 @@ def _start(pieces: list[_Piece], index: int) -> int:
 
 
 def _join(pieces: list[_Piece]) -> list[str]:
-    """Puts the pieces of a list together to names, and expands these."""
+    """Puts the pieces of a list together to names, and expands these.
+
+    What has to be done for each of 65,536 names is done here and in loops: a call, or a comprehension, costs
+    as much as two names.  So the first range of a name waits for what follows it, to be expanded only once.
+    """
     hosts: list[str] = []
-    prefix, begun = "", list[str]()  # of a name with more than one bracket: what is read of it so far
-    numbers: Sequence[int | str] = ()
-    known = ""  # what `numbers` were read from: the same ranges come again and again: a1n[0-1],a2n[0-1]
+    # Of a name with more than one bracket: what comes before its first range, that range (of several, all
+    # their combinations); and in each name what is read behind that.
+    start, heads, text = "", _NONE, ""
+    # The same ranges come again and again: a1n[0-1],a2n[0-1].
+    known, numbers = "", _NONE
     for index, (literal, number, ranges, first, last, end) in enumerate(pieces):
+        text += literal
+        if first and first == last:
+            number, ranges = first, ""  # n[5-5] is n[5]
         if ranges:
             if ranges != known:
                 known, offset = ranges, len(literal) + 1
@@ -110,35 +120,39 @@ def _join(pieces: list[_Piece]) -> list[str]:
                     numbers = _expand_range(first, last, index, offset)
                 else:
                     numbers = _parse_ranges(ranges[1:-1], index, offset)
-            start = prefix + literal
-            names = [f"{start}{each}" for each in numbers]
-        elif number and not end:
-            prefix += literal + number
-            continue
-        elif number or (literal and not prefix and not begun):
-            names = [prefix + literal + number]
-        elif end and not literal:
-            continue  # what separates comes before the first name, too
-        else:
+            if len(hosts) + len(numbers) * (len(heads) or 1) > MAX_HOSTS:
+                raise _FaultError(_FEWER_HOSTS, index)
+            if not heads and end:
+                for tail in numbers:
+                    hosts.append(f"{text}{tail}")
+            elif not heads:
+                start, heads = text, numbers
+            elif end:
+                for head in heads:
+                    for tail in numbers:
+                        hosts.append(f"{start}{head}{text}{tail}")
+                heads = _NONE
+            else:
+                # Slurm's order: the last range varies fastest, and among those before it the first.
+                heads = [f"{start}{head}{text}{tail}" for tail in numbers for head in heads]
+                start = ""
+            text = ""
+        elif number or (literal and literal == text and not heads):
+            text += number
+            if not end:
+                continue
+            if len(hosts) + (len(heads) or 1) > MAX_HOSTS:
+                raise _FaultError(_FEWER_HOSTS, index)
+            if heads:
+                for head in heads:
+                    hosts.append(f"{start}{head}{text}")
+                heads = _NONE
+            else:
+                hosts.append(text)
+            text = ""
+        elif literal or not end:  # what separates comes before the first name, too
             raise _FaultError(_AFTER_BRACKET if literal else "brackets in pairs", index)
-        if len(hosts) + len(names) * (len(begun) or 1) > MAX_HOSTS:
-            raise _FaultError(_FEWER_HOSTS, index)
-        if begun:
-            names = _multiply(begun, names, is_last=bool(end))
-        if end:
-            hosts += names
-            begun = []
-        else:
-            begun = names
-        prefix = ""
     return hosts
-
-
-def _multiply(begun: list[str], names: list[str], *, is_last: bool) -> list[str]:
-    """Slurm's order: the last bracket varies fastest, and among those before it the first."""
-    if is_last:
-        return [start + name for start in begun for name in names]
-    return [start + name for name in names for start in begun]
 
 
 def _parse_ranges(text: str, index: int, offset: int) -> Sequence[int | str]:
@@ -173,7 +187,10 @@ def _expand_range(first: str, last: str, index: int, offset: int) -> Sequence[in
     if first[0] != "0":
         return numbers
     width = len(first)
-    return [str(number).zfill(width) for number in numbers]
+    padded: list[str] = []
+    for number in numbers:
+        padded.append(str(number).zfill(width))
+    return padded
 
 
 def expand_tasks_per_node(text: str) -> list[int]:
