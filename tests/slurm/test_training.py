@@ -126,6 +126,21 @@ def test_without_a_grace_a_job_preempted_before_its_training_is_requeued_by_slur
 
 
 @staged
+def test_a_second_sigterm_while_it_saves_disturbs_nothing(stage):
+    job = stage.submit(program="--pace 0.1 --save-takes 4")
+    job.wait_for_step(5)
+    stage.preempt()
+    for worker in (0, 1):
+        job.wait_until((job.place / f"saves-{worker}").exists, "the save", 30)
+    stage.cluster.client("scancel", "--signal=TERM", str(job.number))
+    assert not job.events("commit")
+    stage.assert_as_if_undisturbed(job, restarts=1)
+    for worker in (0, 1):
+        assert job.output.count(f"Notice on worker {worker}: SIGTERM") == 2
+    assert job.output.count("preempted: the job is requeued") == 1
+
+
+@staged
 def test_a_job_that_has_used_up_its_requeues_saves_and_ends(stage):
     job = stage.submit(program="--pace 0.1 --max-requeues 1")
     for run, step in enumerate((5, 20), 1):

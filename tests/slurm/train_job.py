@@ -23,6 +23,9 @@ parser.add_argument("--pace", type=float, default=0.0, help="seconds that a step
 parser.add_argument("--save-every", type=int, default=10_000)
 parser.add_argument("--max-requeues", type=int)
 parser.add_argument("--build", type=float, default=0.0, help="seconds until the model is built, in run 0")
+parser.add_argument(
+    "--save-takes", type=float, default=0.0, help="seconds that a save takes at least, in run 0"
+)
 parser.add_argument("--load", type=float, default=0.0, help="seconds from callback to training, in run 0")
 parser.add_argument("--linger", type=float, default=0.0, help="seconds of work after the training, in run 0")
 options = parser.parse_args()
@@ -46,6 +49,13 @@ class Note(keras.callbacks.Callback):
         with open(options.directory.parent / f"steps-{worker}.txt", "a", encoding="utf-8") as file:
             file.write(f"{int(self.model.optimizer.iterations.numpy())}\n")
         time.sleep(options.pace)  # the work of a larger model
+
+    def get_state(self):
+        work_in_run_0("saves", options.save_takes)
+        return {}
+
+    def set_state(self, state):
+        """There is none."""
 
 
 def work_in_run_0(stage, seconds):
