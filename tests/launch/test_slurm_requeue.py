@@ -16,6 +16,7 @@ PREEMPTED = (
     "JobId=7 JobName=j UserId=a(1) JobState=RUNNING Reason=None Requeue=1 Restarts=0 BatchFlag=1 "
     "StartTime=2026-11-30T08:00:00 EndTime=2026-11-30T08:10:10 PreemptTime=2026-11-30T08:10:00"
 )
+ENDS_ITS_SUPERVISOR = "import os, signal, time; os.kill(os.getppid(), signal.SIGTERM); time.sleep(60)"
 
 
 @pytest.fixture
@@ -71,15 +72,22 @@ def test_nothing_is_done_where_nothing_is_to_be_requeued(slurm, asked, changes, 
     "said",
     [
         PREEMPTED.replace("PreemptTime=2026-11-30T08:10:00", "PreemptTime=None"),
-        PREEMPTED.replace("Restarts=0", "Restarts=1"),
         PREEMPTED.replace("RUNNING Reason=None", "COMPLETING Reason=TimeLimit"),
     ],
-    ids=["time limit or signal", "requeued already", "over the limit"],
+    ids=["time limit or signal", "over the limit"],
 )
 def test_only_a_preemption_is_followed_by_a_requeue_as_nobody_counts_here(slurm, asked, tmp_path, said):
     program = tmp_path / "bin" / "scontrol"
     program.write_text(program.read_text().replace(PREEMPTED, said))
     assert settle_for_program(slurm, -signal.SIGTERM, signal.SIGTERM, has_trained=False) is None
+    assert asked() == ["show job -o 7"]
+
+
+def test_a_job_that_its_program_has_requeued_is_not_requeued_again(slurm, asked, tmp_path):
+    program = tmp_path / "bin" / "scontrol"
+    program.write_text(program.read_text().replace("Restarts=0", "Restarts=1"))
+    verdict = settle_for_program(slurm, 42, signal.SIGTERM, has_trained=True)
+    assert (verdict.action, verdict.cause) == (Action.LEAVE, Cause.REQUEUED)
     assert asked() == ["show job -o 7"]
 
 
@@ -100,10 +108,30 @@ def test_a_shell_of_a_job_that_is_over_is_no_job(slurm, asked, tmp_path):
 
 
 def test_supervisor_has_the_job_of_a_program_requeued_that_was_still_starting(slurm, asked):
-    program = "import os, signal, time; os.kill(os.getppid(), signal.SIGTERM); time.sleep(60)"
-    supervisor = Supervisor([sys.executable, "-c", program], RestartPolicy(), environ=slurm)
+    supervisor = Supervisor([sys.executable, "-c", ENDS_ITS_SUPERVISOR], RestartPolicy(), environ=slurm)
     assert supervisor.run() == 143
     assert asked() == ["show job -o 7", "requeue 7"]
+
+
+@pytest.mark.parametrize(
+    ("said", "prospect"),
+    [
+        (PREEMPTED, "; Slurm runs this job again"),
+        (PREEMPTED.replace("Restarts=0", "Restarts=1"), "; Slurm runs this job again"),
+        (PREEMPTED.replace("Requeue=1", "Requeue=0"), ""),
+        (PREEMPTED.replace("PreemptTime=2026-11-30T08:10:00", "PreemptTime=None"), ""),
+    ],
+    ids=["requeued here", "requeued by the program", "preempted for good", "not preempted"],
+)
+def test_last_line_of_a_supervisor_tells_of_the_requeue(slurm, says, caplog, said, prospect):
+    says(said)
+    with caplog.at_level("INFO", "tf_preempt"):
+        supervisor = Supervisor([sys.executable, "-c", ENDS_ITS_SUPERVISOR], RestartPolicy(), environ=slurm)
+        assert supervisor.run() == 143
+    ended = (
+        f"not restarting: SIGTERM asked for the end, and the program has ended (killed by SIGTERM{prospect})"
+    )
+    assert caplog.records[-1].message == ended
 
 
 def running(*, left_s, requeue=0):

@@ -101,6 +101,7 @@ def preempt_a_supervised_job(stage, step):
     stage.preempt()
     stage.assert_as_if_undisturbed(job, restarts=1)
     assert job.output.count("preempted: the job is requeued") == 1
+    assert job.output.count("; Slurm runs this job again)") == 1
     assert "tf-preempt: restarting in" not in job.output
 
 
@@ -131,10 +132,10 @@ def test_around_srun_a_program_that_is_preempted_at_its_start_lives_twice_before
     assert lives.read_text().split() == ["0", "0", "1", "1", "0", "0"]
 
 
-def signal_all_processes(stage, step):
+def signal_all_processes(stage, step, *, option=""):
     job = stage.submit(step=step, program="--pace 0.1")
     job.wait_for_step(10)
-    stage.cluster.client("scancel", "--signal=USR1", str(job.number))
+    stage.cluster.client("scancel", "--signal=USR1", *option.split(), str(job.number))
     stage.assert_as_if_undisturbed(job, restarts=1)
     assert job.output.count("a notice while the job runs on: the job is requeued") == 1
     assert {event["source"] for event in job.events("notice")} == {"SIGUSR1"}
@@ -150,7 +151,8 @@ def test_a_signal_of_the_jobs_own_ends_no_supervisor(stage):
 @pytest.mark.exhaustive
 @staged
 def test_a_signal_of_the_jobs_own_ends_no_supervisor_around_srun(stage):
-    signal_all_processes(stage, f"{SUPERVISOR} srun")
+    """The batch script, here the supervisor, and what it has started get it too."""
+    signal_all_processes(stage, f"{SUPERVISOR} srun", option="--full")
 
 
 @staged

@@ -492,7 +492,9 @@ def test_without_a_training_only_a_preemption_has_the_job_requeued_and_all_is_sa
 @pytest.mark.parametrize(("name", "job_id"), [case[:2] for case in WITHOUT_TRAINING])
 def test_a_supervisor_whose_program_has_said_it_is_silent(fake_slurm, make_exit, caplog, name, job_id):
     fake_slurm.says(name)
-    assert make_exit(name, job_id=job_id).settle_preemption() is None
+    verdict = make_exit(name, job_id=job_id).settle_preemption()
+    expected = (Action.LEAVE, Cause.REQUEUED) if name == "preempted_and_requeued" else None
+    assert (verdict and (verdict.action, verdict.cause)) == expected
     assert caplog.text == ""
 
 

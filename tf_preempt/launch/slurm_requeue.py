@@ -37,9 +37,9 @@ def settle_for_program(
             have failed because Slurm has ended a child of it.
 
     Returns:
-        What was decided; None where there is nothing to decide: elsewhere than on Slurm, in other tasks than
-        the first, after another signal than SIGTERM, where the job is not preempted, or when the program
-        ended with success or an error of its own.
+        What was decided, also by others before; None where there is nothing to decide: elsewhere than on
+        Slurm, in other tasks than the first, after another signal than SIGTERM, where the job is neither
+        preempted nor requeued already, or when the program ended with success or an error of its own.
     """
     if not is_slurm_job(environ) or rank_in_step(environ) or signum != signal.SIGTERM:
         return None

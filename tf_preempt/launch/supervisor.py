@@ -164,14 +164,19 @@ class Supervisor:
         return None
 
     def _leave(self, last: Incarnation, returncode: int, signum: int) -> int:
+        has_trained = last.status is not None
+        verdict = settle_for_program(self._environ, returncode, signum, has_trained=has_trained)
+        if verdict is not None and verdict.runs_again:
+            prospect = "; Slurm runs this job again"
+        else:
+            goes_on = _goes_on(last, self._policy.restart_codes)
+            prospect = "; it goes on when it is started again" if goes_on else ""
         _logger.info(
             "not restarting: %s asked for the end, and the program has ended (%s%s)",
             signal.Signals(signum).name,
             describe(returncode),
-            "; it goes on when it is started again" if _goes_on(last, self._policy.restart_codes) else "",
+            prospect,
         )
-        has_trained = last.status is not None
-        verdict = settle_for_program(self._environ, returncode, signum, has_trained=has_trained)
         if verdict is not None and verdict.action is Action.STAY:
             # Slurm requeues a job that it ends itself.  The signal that we have had may come a second time.
             self._wait_for_ending_signal(_ONE_NOTICE_S)

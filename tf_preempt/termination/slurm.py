@@ -107,6 +107,11 @@ class Verdict:
     reason: str
     exit_code: int = RESTART_LOCAL
 
+    @property
+    def runs_again(self) -> bool:
+        """Whether the job waits in the queue for its next run."""
+        return self.action is Action.REQUEUE or self.cause is Cause.REQUEUED
+
     def __str__(self) -> str:
         return f"{self.cause}: {self.reason}"
 
@@ -310,9 +315,9 @@ class SlurmExit:
                 else says it, as a supervisor's program does.
 
         Returns:
-            What was decided; None if the job is not preempted, or requeued already, and `when` is not given.
-            Where Slurm cannot be asked, the job may as well be cancelled: then it is left to Slurm, which
-            requeues it or not.
+            What was decided; None if the job is neither preempted nor requeued already, and `when` is not
+            given.  Where Slurm cannot be asked, the job may as well be cancelled: then it is left to Slurm,
+            which requeues it or not.
         """
         record = self._ask()
         if record is None and self._has_no_such_job:
@@ -323,7 +328,9 @@ class SlurmExit:
             return self._act(Verdict(action=Action.STAY, cause=Cause.UNKNOWN, reason=words))
         if cause is Cause.PREEMPTED:
             return self._act(decide(cause, record, self._options))
-        return self._act(without_training(cause, when)) if when else None
+        if when is None:
+            return without_training(cause, "") if cause is Cause.REQUEUED else None
+        return self._act(without_training(cause, when))
 
     def _act(self, verdict: Verdict) -> Verdict:
         """Has the job requeued, if that was decided, and says what was done."""
