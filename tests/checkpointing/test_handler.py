@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import pathlib
 from typing import Any
@@ -207,6 +208,52 @@ def test_other_numbers_of_replicas_are_refused_with_both_and_the_cure(tmp_path: 
     ):
         replicated_life(tmp_path, 1)
     assert replicated_life(tmp_path, 2) == [[6, 7, 8], [9, 10, 11]]
+
+
+def metric_life(directory: pathlib.Path, *, replicas: int, metrics: int = 1) -> float:
+    """Adds 1 to the first of some sync-on-read variables; under a strategy if there are replicas."""
+    devices = [f"cpu:{number}" for number in range(replicas)]
+    with MirroredStrategy(devices).scope() if devices else contextlib.nullcontext():
+        variables = [
+            tf.Variable(
+                0.0,
+                synchronization=tf.VariableSynchronization.ON_READ,
+                aggregation=tf.VariableAggregation.SUM,
+            )
+            for _ in range(metrics)
+        ]
+    checkpoint = tf.train.Checkpoint(variables=variables)
+    handler = PreemptionCheckpointHandler(None, checkpoint, directory, save_every=None, verbose=0)
+    try:
+        variables[0].assign(variables[0].read_value() + 1.0)
+        handler.finish()
+    finally:
+        handler.close()
+    return float(variables[0].read_value())
+
+
+def test_sync_on_read_variables_go_on_under_the_same_strategy(tmp_path: pathlib.Path) -> None:
+    assert [metric_life(tmp_path, replicas=2) for _ in range(2)] == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ((1, 1), (0, 1), r"written under a strategy and holds 1 part.*HINT: .*in the scope of the strategy"),
+        (
+            (0, 1),
+            (1, 1),
+            r"object has 1 part.*written without a strategy.*HINT: .*without a strategy",
+        ),
+        ((1, 2), (1, 1), r"holds 2 parts.*checkpoint object 1\..*HINT: build the checkpoint object"),
+    ],
+)
+def test_other_sync_on_read_variables_are_refused_with_the_reason(
+    tmp_path: pathlib.Path, before: tuple[int, int], after: tuple[int, int], said: str
+) -> None:
+    metric_life(tmp_path, replicas=before[0], metrics=before[1])
+    with pytest.raises(CheckpointMismatchError, match=rf"(?s){said}"):
+        metric_life(tmp_path, replicas=after[0], metrics=after[1])
 
 
 def looking_life(directory: pathlib.Path, *, looks: bool) -> int:

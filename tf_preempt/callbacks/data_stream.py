@@ -23,7 +23,7 @@ from typing import Any
 from tf_preempt.callbacks._keras_internals import Epochs
 from tf_preempt.callbacks.resume_point import DataPlace
 from tf_preempt.callbacks.second_passes import SecondPasses, warn_of_lost_seeds
-from tf_preempt.checkpointing.any_workers import bound_to_workers, go_ahead
+from tf_preempt.checkpointing.any_workers import bound_to_workers, go_ahead, refuse_data
 from tf_preempt.checkpointing.iterator_state import (
     advance,
     set_epochs,
@@ -32,7 +32,6 @@ from tf_preempt.checkpointing.iterator_state import (
     take_epochs,
     take_position,
 )
-from tf_preempt.errors import CheckpointMismatchError
 from tf_preempt.strategies import _tf_internals
 
 _log = logging.getLogger("tf_preempt")
@@ -165,11 +164,7 @@ class DataStream:
         if reason is None:
             go_ahead(iterator, taken)
         elif self._counters and take_position(iterator, self._name) is not None:
-            raise CheckpointMismatchError(
-                f"The checkpoint was written by another number of workers, and this one cannot go on with "
-                f"the data {self._name!r}: {reason}.",
-                hint="make the data set as before, or start as many workers as wrote the checkpoint",
-            )
+            refuse_data(self._name, reason)
         else:
             advance(iterator, taken)
 

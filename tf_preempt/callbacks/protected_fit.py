@@ -8,6 +8,7 @@ generator puts everything in place and goes on at the saved step, so no callback
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import threading
@@ -22,7 +23,7 @@ from tf_preempt.callbacks.data_stream import DataStream
 from tf_preempt.callbacks.kept_by_fit import HINT, kept_variables
 from tf_preempt.callbacks.resume_point import DataPlace, Phase, ResumePoint
 from tf_preempt.checkpointing import replica_parts
-from tf_preempt.checkpointing.any_workers import bound_to_workers
+from tf_preempt.checkpointing.any_workers import bound_to_workers, check_replicas, refuse_data
 from tf_preempt.checkpointing.data_randomness import (
     describe_outside,
     warn_of_lost_cache,
@@ -44,6 +45,7 @@ from tf_preempt.errors import CheckpointMismatchError
 _log = logging.getLogger("tf_preempt")
 _REPLICAS = "replicas"
 _TRAIN, _VALIDATE = "train_data", "validation_data"
+_BOUND_BY_VALIDATION = " (another number could go on before the first validation: nothing was read yet)"
 
 
 class ProtectedFit:
@@ -138,7 +140,8 @@ class ProtectedFit:
         resume = ResumePoint.from_json(restored.manifest.resume)
         self._from_other_workers = bool(restored.of_others)
         self._had_validation_data = resume.validate is not None
-        self._check_replicas(restored.part)
+        if not self._from_other_workers:
+            check_replicas(restored.part.values.get(_REPLICAS), self._replicas_here())
         restored = restored.merged(self._components, (*model_state.FAMILIES, FAMILY))
         self._was_restored = True
         self._bound = dict(resume.bound_to_workers)
@@ -157,20 +160,6 @@ class ProtectedFit:
         if resume.phase == "finished" and over >= self._epochs:
             _log.warning("Training is complete already (%d epochs): nothing is trained.", resume.epoch)
 
-    def _check_replicas(self, part: WorkerPart) -> None:
-        """Refuses a checkpoint that as many workers with other numbers of replicas have written.
-
-        Raises:
-            CheckpointMismatchError: a worker has more or fewer replicas than it had.
-        """
-        saved, present = part.values.get(_REPLICAS), self._replicas_here()
-        if saved not in (None, present) and not self._from_other_workers:
-            raise CheckpointMismatchError(
-                f"The checkpoint was written with {saved} replica(s) per worker; now there are {present}, "
-                "to which the parts of metrics and the place in the data do not fit.",
-                hint=f"use {saved} device(s) per worker, or another directory",
-            )
-
     def _replicas_here(self) -> int:
         return int(self._model.distribute_strategy.num_replicas_in_sync) // self._session.workers
 
@@ -185,10 +174,17 @@ class ProtectedFit:
         """
         saved, present = resume.train.batches, self._train.counters[1]
         if resume.phase != "finished" and None not in (saved, present) and saved != present:
+            others, also = "", ""
+            if self._from_other_workers:
+                others = " by another number of workers"
+                also = (
+                    "; batch_size is that of all replicas together, and the same for any number of workers: "
+                    "do not multiply it by strategy.num_replicas_in_sync"
+                )
             raise CheckpointMismatchError(
-                f"The training data has {present} batches per epoch; when the checkpoint was written it had "
-                f"{saved}, and epoch {resume.epoch + 1} was interrupted in step {resume.step}.",
-                hint="use the same data and batch size as before, or another directory",
+                f"The training data has {present} batches per epoch; when the checkpoint was written{others} "
+                f"it had {saved}, and epoch {resume.epoch + 1} was interrupted in step {resume.step}.",
+                hint=f"use the same data and batch size as before, or another directory{also}",
             )
 
     def finish(self) -> None:
@@ -244,7 +240,8 @@ class ProtectedFit:
             self._validation = Epochs(epoch_iterator, self._steps_of_validation)
             self._validation_data = DataStream(self._validation, _VALIDATE)
             self._warn_if_shuffle_is_shared(self._validation_data)
-            self._restore_order_of_validation(self._validation_data)
+            with self._released_on_error():
+                self._restore_order_of_validation(self._validation_data)
         self._guard_function("test_function", self._validation_data)
 
     # ------------------------------------------------------------------------------------- generators
@@ -252,7 +249,9 @@ class ProtectedFit:
     def _steps_of_training(self) -> Iterator[Step]:
         """The steps of one epoch, with a boundary before each."""
         new_epoch = self._resume is None
-        for begin, end, iterator in self._train.original() if new_epoch else self._remaining_steps():
+        with self._released_on_error():
+            steps = self._train.original() if new_epoch else self._remaining_steps()
+        for begin, end, iterator in steps:
             self._step = begin
             self._train_data.at_step(iterator)
             if not self._executed:
@@ -262,15 +261,21 @@ class ProtectedFit:
             yield begin, end, iterator
 
     def _boundary(self, *, new_epoch: bool = False) -> None:
-        try:
+        with self._released_on_error():
             self._session.boundary(
                 self._capture,
                 step=self._train_steps,
                 new_epoch=new_epoch,
                 unchanged=self._was_restored and not self._changed,
             )
+
+    @contextlib.contextmanager
+    def _released_on_error(self) -> Iterator[None]:
+        """Around what may end `fit`, after which the model may be trained again in this process."""
+        try:
+            yield
         except BaseException:
-            self.release()  # fit ends here, and the model may be trained again in this process
+            self.release()
             raise
 
     def _remaining_steps(self) -> Iterator[Step]:
@@ -350,7 +355,9 @@ class ProtectedFit:
                 data.step_taken()
                 yield step
             return
-        for begin, end, iterator in self._remaining_steps_of_validation(validation, data):
+        with self._released_on_error():
+            steps = self._remaining_steps_of_validation(validation, data)
+        for begin, end, iterator in steps:
             self._step = begin
             data.at_step(iterator)
             self._look_at_data(iterator, _VALIDATE)
@@ -449,22 +456,11 @@ class ProtectedFit:
             self._bound.pop(known, None)
         reason = bound_to_workers(iterator, workers=self._session.workers)
         if reason is not None:
-            self._bound[name] = reason
-            self._refuse_if_from_other_workers(name, reason)
+            self._bound[name] = reason if name == _TRAIN else reason + _BOUND_BY_VALIDATION
+            has_place = name == _TRAIN or self._had_validation_data
+            if self._from_other_workers and has_place:  # other workers could go on in what was there then
+                refuse_data(name, reason)
         self._warn_if_it_comes_otherwise(iterator, "training" if name == _TRAIN else "validation")
-
-    def _refuse_if_from_other_workers(self, name: str, reason: str) -> None:
-        """Refuses to go on in data that let other workers go on when the checkpoint was written, and now not.
-
-        Raises:
-            CheckpointMismatchError: another number of workers wrote the checkpoint, which has a place in it.
-        """
-        if self._from_other_workers and (name == _TRAIN or self._had_validation_data):
-            raise CheckpointMismatchError(
-                "The checkpoint was written by another number of workers, and this one cannot go on with the "
-                f"data {name!r}: {reason}.",
-                hint="make the data set as before, or start as many workers as wrote the checkpoint",
-            )
 
     def _warn_if_it_comes_otherwise(self, iterator: Any, what: str) -> None:
         if take_position(iterator, what) is None:

@@ -8,7 +8,7 @@ Another number of workers goes there in new iterators, without reading what lies
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from typing import Any, NoReturn
 
 import tensorflow as tf
 
@@ -60,6 +60,51 @@ def _why_not(owned: Any) -> str | None:
     if _tf_internals.has_rounds(dataset) and any(one.options.static_rows is None for one in counters):
         return "the last batch of each round is smaller, and is filled up with examples of the next round"
     return None
+
+
+def refuse_data(name: str, reason: str) -> NoReturn:
+    """Refuses to go on in data whose place in a checkpoint of another number of workers means nothing here.
+
+    Args:
+        name: of the data in `fit`.
+        reason: as `bound_to_workers` gives it.
+
+    Raises:
+        CheckpointMismatchError: always.
+    """
+    raise CheckpointMismatchError(
+        "The checkpoint was written by another number of workers, and this one cannot go on with the "
+        f"data {name!r}: {reason}.",
+        hint="make the data set as before, or start as many workers as wrote the checkpoint",
+    )
+
+
+def check_replicas(saved: int | None, present: int, *, iterator: str | None = None) -> None:
+    """Refuses a checkpoint that as many workers have written, with other numbers of replicas.
+
+    Only for these: between other numbers of workers numbers of replicas may differ, too.
+
+    Args:
+        saved: replicas that this worker had; None if an earlier version kept no number.
+        present: replicas that it has now.
+        iterator: name of the tracked iterator of which this is said; None: of all of `fit`.
+
+    Raises:
+        CheckpointMismatchError: it has more or fewer than it had.
+    """
+    if saved in (None, present):
+        return
+    if iterator is None:
+        message = (
+            f"The checkpoint was written with {saved} replica(s) per worker; now there are {present}, "
+            "to which the parts of metrics and the place in the data do not fit."
+        )
+    else:
+        message = (
+            f"Data iterator {iterator!r} gave each batch to {saved} replica(s) of this worker when the "
+            f"checkpoint was written, and gives it to {present} now: its elements are other examples."
+        )
+    raise CheckpointMismatchError(message, hint=f"use {saved} device(s) per worker, or another directory")
 
 
 def steps_taken(iterator: Any, elements: int) -> int:

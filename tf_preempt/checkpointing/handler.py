@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import tensorflow as tf
 
 from tf_preempt.checkpointing import replica_parts
+from tf_preempt.checkpointing.any_workers import check_replicas
 from tf_preempt.checkpointing.arguments import (
     OnPreemption,
     check_max_to_keep,
@@ -216,11 +217,7 @@ class PreemptionCheckpointHandler:
         saved = {name for name in part.tensors if name.startswith(_SYNC_ON_READ)}
         # Where there was one replica, or is one now, TensorFlow gives back the sum that the checkpoint has.
         if saved != set(self._sync_on_read) and not self._from_other_workers:
-            raise CheckpointMismatchError(
-                f"The checkpoint holds {len(saved)} parts of sync-on-read variables (metrics under a "
-                f"strategy), the program's checkpoint object {len(self._sync_on_read)}.",
-                hint="build the checkpoint object as it was when the checkpoint was written",
-            )
+            raise _other_sync_on_read(len(saved), len(self._sync_on_read))
         for name in saved & set(self._sync_on_read):
             self._sync_on_read[name].assign(part.tensors[name])
         replica_parts.check(parts, part.tensors)
@@ -343,16 +340,18 @@ class PreemptionCheckpointHandler:
             UnsupportedStrategyError: the iterator is of a kind whose position cannot be saved.
             ConfigError: a data set of `tf_preempt.data` has ``options.experimental_symbolic_checkpoint``.
             CheckpointMismatchError: a data set of `tf_preempt.data` has another length, batch size or seed
-                than when the checkpoint was written; elements that are to be taken again are not there; or
-                another number of workers wrote the checkpoint, and this one cannot go on with the iterator.
+                than when the checkpoint was written; elements that are to be taken again are not there;
+                another number of workers wrote the checkpoint, and this one cannot go on with the iterator;
+                or as many did, with other numbers of replicas.
             InternalsChangedError: TensorFlow's private names have changed.
         """
         key = name if name is not None else str(len(self._tracked))
         place = f"iterator/{key}"
         is_new = key not in self._tracked
         steps = self._restored.values.get(_STEPS, {}).get(key)
-        if is_new:
-            self._check_replicas(iterator, key)
+        if is_new and not self._from_other_workers:
+            saved_replicas = self._restored.values.get(_REPLICAS, {}).get(key)
+            check_replicas(saved_replicas, _tf_internals.elements_per_step(iterator), iterator=key)
         if self._tracked.get(key) is not iterator:
             has_position = is_new and f"{place}/0" in self._restored.tensors
             with_count = (steps is not None) if has_position else None
@@ -387,21 +386,6 @@ class PreemptionCheckpointHandler:
         self._tracked[key] = iterator
         self._data_variables.look_at(iterator, key)
         return iterator
-
-    def _check_replicas(self, iterator: Any, key: str) -> None:
-        """Refuses a position of other numbers of replicas: its elements are other parts of a batch.
-
-        Raises:
-            CheckpointMismatchError: as many workers have other numbers of replicas than they had.
-        """
-        saved = self._restored.values.get(_REPLICAS, {}).get(key)
-        present = _tf_internals.elements_per_step(iterator)
-        if saved not in (None, present) and not self._from_other_workers:
-            raise CheckpointMismatchError(
-                f"Data iterator {key!r} gave each batch to {saved} replica(s) of this worker when the "
-                f"checkpoint was written, and gives it to {present} now: its elements are other examples.",
-                hint=f"use {saved} device(s) per worker, or another directory",
-            )
 
     def _track_by_count(self, iterator: Any, key: str, *, is_new: bool) -> None:
         """Counts what is taken, as the state cannot be saved; takes it again if a checkpoint says so."""
@@ -595,3 +579,24 @@ def _sync_on_read_parts(checkpoint: Any) -> dict[str, Any]:
         for index, variable in enumerate(variables)
         for replica, part in enumerate(_tf_internals.local_values(variable))
     }
+
+
+def _other_sync_on_read(saved: int, present: int) -> CheckpointMismatchError:
+    """The error where a checkpoint holds other parts of sync-on-read variables than the program has."""
+    variables = "variables with synchronization=ON_READ (metrics under a strategy)"
+    if saved and present:
+        return CheckpointMismatchError(
+            f"The checkpoint holds {saved} parts of {variables}, the program's checkpoint object {present}.",
+            hint="build the checkpoint object as it was when the checkpoint was written",
+        )
+    if saved:
+        return CheckpointMismatchError(
+            f"The checkpoint was written under a strategy and holds {saved} part(s) of {variables}; the "
+            "program's checkpoint object has none: without a strategy TensorFlow makes plain variables.",
+            hint="make the same variables, in the scope of the strategy that wrote the checkpoint",
+        )
+    return CheckpointMismatchError(
+        f"The program's checkpoint object has {present} part(s) of {variables}; the checkpoint, which was "
+        "perhaps written without a strategy, has none.",
+        hint="make the same variables, and as then: without a strategy if there was none",
+    )
