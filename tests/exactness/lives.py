@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import gc
 import hashlib
 import logging
 import os
@@ -136,7 +137,8 @@ class Life:
         """Runs the program; says whether it came to its end."""
         preemption_checkpoint._finished_fits.clear()  # as in a new process
         session._unanswered.clear()
-        keras.backend.clear_session(free_memory=False)  # collecting would take longer than the life
+        keras.backend.clear_session(free_memory=False)  # collecting all would take longer than the life
+        _collect_last_life()
         keras.utils.set_random_seed(1)
         self.outcome.lives += 1
         self.outcome.histories = []
@@ -155,6 +157,16 @@ class Life:
     def _parts(self, variable: Any) -> list[Any]:
         value = variable.value if isinstance(variable, keras.Variable) else variable
         return [value] if self.strategy is None else list(self.strategy.experimental_local_results(value))
+
+
+def _collect_last_life() -> None:
+    """Collects what is not older than this process's lives, while iterators of data are young.
+
+    TensorFlow 2.21 may wait up to a minute, and for longer the older an iterator is, when it deletes one.
+    """
+    if not gc.get_freeze_count():
+        gc.freeze()
+    gc.collect()
 
 
 def digest(value: Any) -> str:
@@ -339,30 +351,47 @@ def killed_at(program: Program, where: Where, chosen: set[int]) -> dict[int, Out
     """Dies without notice at each of the moments, and goes on from what was on the disk then.
 
     What was there is copied, manifests first: a checkpoint that is committed while the rest is copied does
-    not exist in the copy.  Nothing is deleted meanwhile.
+    not exist in the copy.  Nothing is deleted meanwhile.  Moments that left the same on the disk share the
+    life that goes on.
     """
-    outcomes: dict[int, Outcome] = {}
+    left_at: dict[int, tuple[Outcome, Any]] = {}
     first, directory = Outcome(), where.root / "killed"
     count = iter(range(10**9))
 
     def on_moment(_: str) -> None:
         number = next(count)
         if number in chosen:
-            copy_as_killed(directory, directory.with_name(f"killed {number}"))
-            outcomes[number] = Outcome(lives=1, seen=list(first.seen))
+            copy = directory.with_name(f"killed {number}")
+            copy_as_killed(directory, copy)
+            left_at[number] = Outcome(lives=1, seen=list(first.seen)), committed_in(copy)
 
     options = {"save_every": SAVE_EVERY, "max_to_keep": None}
     Life(directory, first, strategy=where.strategy, on_moment=on_moment, **options).live(program)
-    for number, outcome in outcomes.items():
-        Life(directory.with_name(f"killed {number}"), outcome, strategy=where.strategy, **options).live(
-            program
+    gone_on: dict[Any, Outcome] = {}
+    for number, (_, committed) in left_at.items():
+        if committed not in gone_on:
+            copy, outcome = directory.with_name(f"killed {number}"), Outcome()
+            Life(copy, outcome, strategy=where.strategy, **options).live(program)
+            gone_on[committed] = outcome
+    return {
+        number: dataclasses.replace(
+            gone_on[committed],
+            lives=before.lives + gone_on[committed].lives,
+            seen=before.seen + gone_on[committed].seen,
         )
-    return outcomes
+        for number, (before, committed) in left_at.items()
+    }
+
+
+def committed_in(directory: pathlib.Path) -> tuple[tuple[str, bytes], ...]:
+    """All that a later life can find in a checkpoint directory: manifests hold checksums of the rest."""
+    paths = sorted(directory.rglob("*.manifest.json"))
+    return tuple((str(path.relative_to(directory)), path.read_bytes()) for path in paths)
 
 
 def copy_as_killed(source: pathlib.Path, target: pathlib.Path) -> None:
     """Copies a checkpoint directory as a kill at this moment would leave it."""
-    manifests = {path.name: path.read_bytes() for path in source.glob("*.manifest.json")}
+    manifests = {path.relative_to(source): path.read_bytes() for path in source.rglob("*.manifest.json")}
 
     def ignore(_: str, names: list[str]) -> list[str]:
         return [name for name in names if name.endswith((".manifest.json", ".tmp")) or "temp" in name]

@@ -22,7 +22,7 @@ class Training:
 
     Args:
         life: to which the loop belongs.
-        name: of the checkpoint directory, beside the life's.
+        name: of the checkpoint directory, in the life's.
     """
 
     def __init__(self, life: Life, name: str = "") -> None:
@@ -45,7 +45,7 @@ class Training:
         self.handler = PreemptionCheckpointHandler(
             resolver,
             tf.train.Checkpoint(model=self.model, optimizer=self.optimizer, mean=list(self.mean.variables)),
-            life.directory.with_name(life.directory.name + name),
+            life.directory / name,
             **life.options,
         )
         self.step = tf.function(self._step)
