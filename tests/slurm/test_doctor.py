@@ -89,16 +89,25 @@ def test_a_batch_script_as_the_readme_has_it_is_all_right(slurm, tmp_path):
 
 def test_what_a_batch_script_lacks_is_told_with_the_cure(slurm, tmp_path):
     report = in_batch(slurm, tmp_path, "--requeue --signal=B:USR1@60")
-    assert {check["name"]: check["hint"] for check in trouble_in(report)} == {
-        "signal": "#SBATCH --signal=USR1@60",
-        "open-mode": "#SBATCH --open-mode=append",
-    }
+    hints = {check["name"]: check["hint"] for check in trouble_in(report)}
+    assert hints.keys() == {"signal", "open-mode"}
+    assert hints["signal"].startswith("#SBATCH --signal=USR1@60 (60 s: ")
+    assert hints["open-mode"] == "#SBATCH --open-mode=append"
+    assert checks_of(report)["exec"]["hint"] == "put exec before it: exec srun ..."
+
+
+def test_a_signal_to_a_script_in_whose_place_srun_stands_is_all_right(slurm, tmp_path):
+    options = "--requeue --open-mode=append --signal=B:USR1@60"
+    report = in_batch(slurm, tmp_path, options, step="exec srun")
+    assert trouble_in(report) == []
+    assert checks_of(report)["signal"]["status"] == "ok"
+    assert "exec" not in checks_of(report)
 
 
 def test_a_sigterm_to_the_batch_script_is_an_error_with_the_cure(slurm, tmp_path):
     (signal,) = trouble_in(in_batch(slurm, tmp_path, "--requeue --open-mode=append --signal=B:TERM@60"))
     assert (signal["status"], signal["name"]) == ("error", "signal")
-    assert signal["hint"].startswith("#SBATCH --signal=USR1@60, or TERM@60: ")
+    assert signal["hint"].startswith("#SBATCH --signal=USR1@60, or TERM@60 (60 s: ")
 
 
 def test_a_sigterm_to_the_batch_script_kills_the_tasks_unheard(slurm, tmp_path):
@@ -111,6 +120,23 @@ def test_a_sigterm_to_the_batch_script_kills_the_tasks_unheard(slurm, tmp_path):
     slurm.client("scancel", "--signal=TERM", "--batch", str(job.number))
     assert job.wait_for_end(60) == "FAILED"
     assert not (place / "heard").exists()
+
+
+@pytest.mark.parametrize(
+    ("start", "state", "is_heard"), [("exec srun", "COMPLETED", True), ("srun", "FAILED", False)]
+)
+def test_a_sigusr1_to_the_batch_script_is_heard_only_where_srun_stands_in_its_place(
+    slurm, tmp_path, start, state, is_heard
+):
+    """As `--signal=B:USR1` sends it; what the warning of the doctor says, and where there is none."""
+    place = tmp_path / "job"
+    job = Job(slurm, place, options=f"-N1 -n1 --chdir={place}")
+    listen = "trap 'touch heard; exit 0' USR1; touch ready; while :; do sleep 0.1; done"
+    job.script = f'#!/bin/sh\n{start} sh -c "{listen}"\n'
+    job.submit().wait_until((place / "ready").exists, "its start", 30)
+    slurm.client("scancel", "--signal=USR1", "--batch", str(job.number))
+    assert job.wait_for_end(60) == state
+    assert (place / "heard").exists() is is_heard
 
 
 def test_a_signal_of_sbatchs_command_line_is_not_to_be_seen(slurm, tmp_path):

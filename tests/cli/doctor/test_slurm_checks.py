@@ -6,7 +6,7 @@ from tf_preempt._slurm import SlurmJob
 from tf_preempt._slurm_control import JobRecord
 from tf_preempt.cli.doctor.finding import Status
 from tf_preempt.cli.doctor.slurm_checks import check_outside_of_job, check_slurm
-from tf_preempt.cli.doctor.slurm_facts import SlurmFacts
+from tf_preempt.cli.doctor.slurm_facts import LaunchOfSrun, SlurmFacts
 from tf_preempt.errors import SlurmError
 
 NOW = 1_000_000.0
@@ -16,7 +16,18 @@ IN_STEP = SlurmJob(
 IN_SCRIPT = SlurmJob(job_id=7, step_id=None, procid=0, ntasks=2, nodes=("n0", "n1"))
 
 
-def found(name, *, job=IN_STEP, save_s=None, script=None, config=None, told=None, partition=None, **record):
+def found(
+    name,
+    *,
+    job=IN_STEP,
+    save_s=None,
+    script=None,
+    config=None,
+    told=None,
+    partition=None,
+    launch=LaunchOfSrun.UNKNOWN,
+    **record,
+):
     values = {
         "state": "RUNNING",
         "is_batch": True,
@@ -29,6 +40,7 @@ def found(name, *, job=IN_STEP, save_s=None, script=None, config=None, told=None
         script=script,
         config=config or {},
         partition=partition or {},
+        launch=launch,
     )
     findings = check_slurm(facts, job, now=NOW, save_s=save_s, **(told or {}))
     return next((finding for finding in findings if finding.name == name), None)
@@ -160,15 +172,86 @@ def test_the_signal_before_the_time_limit(text, status, said):
     assert said in finding.message
 
 
+@pytest.mark.parametrize("limit_s", [3600.0, None])
+@pytest.mark.parametrize("text", ["B:USR1@90", "B:usr2", "BR:12@30"])
+def test_a_signal_to_a_script_whose_place_srun_takes_is_all_right(text, limit_s):
+    finding = found("signal", script={"--signal": text}, launch=LaunchOfSrun.EXEC, limit_s=limit_s)
+    assert (finding.status, finding.hint) == (Status.OK, None)
+    assert "to srun, which stands in the script's place and passes it on to the tasks" in finding.message
+
+
+def test_a_signal_to_such_a_script_may_come_too_early_and_kill_srun_like_any_other():
+    early, kill = (
+        found("signal", script={"--signal": text}, launch=LaunchOfSrun.EXEC)
+        for text in ("B:USR1@3500", "B:TERM")
+    )
+    assert (early.status, kill.status) == (Status.WARNING, Status.ERROR)
+
+
 @pytest.mark.parametrize(
-    ("text", "cure"),
+    ("launch", "said"),
     [
-        ("B:TERM@90", "#SBATCH --signal=USR1@90, or TERM@90: without B: it comes to the tasks"),
-        ("B:USR2", "#SBATCH --signal=USR2@60"),
+        (LaunchOfSrun.CHILD, "which dies of it, as its srun is not started with exec"),
+        (LaunchOfSrun.UNKNOWN, "if srun took its place (exec srun)"),
     ],
 )
-def test_the_cure_of_a_signal_to_the_script_is_one_to_the_tasks(text, cure):
-    assert found("signal", script={"--signal": text}).hint == cure
+def test_a_signal_to_a_script_that_is_not_passed_on_has_two_cures(launch, said):
+    finding = found("signal", script={"--signal": "B:USR1@90"}, launch=launch)
+    assert finding.status is Status.WARNING
+    assert said in finding.message
+    assert finding.hint.startswith("#SBATCH --signal=USR1@90 (90 s: ")
+    assert finding.hint.endswith("; or keep it, and put exec before srun")
+
+
+@pytest.mark.parametrize("launch", [LaunchOfSrun.CHILD, LaunchOfSrun.UNKNOWN])
+def test_a_signal_to_the_script_that_comes_too_early_is_not_to_be_kept(launch):
+    assert "keep" not in found("signal", script={"--signal": "B:USR1@1800"}, launch=launch).hint
+
+
+@pytest.mark.parametrize(
+    ("launch", "changed", "is_told"),
+    [
+        (LaunchOfSrun.CHILD, {}, True),
+        (LaunchOfSrun.EXEC, {}, False),
+        (LaunchOfSrun.UNKNOWN, {}, False),
+        (LaunchOfSrun.CHILD, {"may_requeue": False}, False),
+    ],
+)
+def test_an_srun_that_may_outlive_its_script_is_remarked_with_the_cure(launch, changed, is_told):
+    finding = found("exec", launch=launch, **changed)
+    assert (finding is not None) is is_told
+    if finding:
+        assert (finding.status, finding.hint) == (Status.INFO, "put exec before it: exec srun ...")
+        assert "ends the step of the job's next run" in finding.message
+
+
+ENOUGH = "60 s for the running step and three saves"
+NONE_YET = f"{ENOUGH}, none measured yet"
+
+
+@pytest.mark.parametrize(
+    ("text", "save_s", "cure"),
+    [
+        (
+            "B:TERM@90",
+            None,
+            f"USR1@90, or TERM@90 (90 s: the script's own; enough are {NONE_YET}); "
+            "without B: it comes to the tasks",
+        ),
+        ("HUP", None, f"TERM@60 (60 s: the script's own; enough are {NONE_YET})"),
+        ("HUP@20", None, f"TERM@60 (60 s: {NONE_YET})"),
+        ("@5", 12.3, f"TERM@97 (97 s: {ENOUGH} of 12 s, the slowest measured)"),
+        (
+            "HUP@120",
+            10.0,
+            f"TERM@120 (120 s: the script's own; enough are {ENOUGH} of 10 s, the slowest measured)",
+        ),
+        ("HUP@120", 20.1, f"TERM@121 (121 s: {ENOUGH} of 20 s, the slowest measured)"),
+    ],
+)
+def test_the_cure_of_a_signal_says_where_its_number_comes_from(text, save_s, cure):
+    hint = found("signal", script={"--signal": text}, save_s=save_s).hint
+    assert hint.removesuffix(", or TerminationConfig(signals=...)") == f"#SBATCH --signal={cure}"
 
 
 LEAVE_OUT = "leave --signal out (the time limit is watched without it)"
@@ -211,7 +294,12 @@ def test_who_follows_the_cure_of_a_signal_is_not_warned_again(limit_s, text):
             120.0,
             f"{LEAVE_OUT}, or ask for more time: #SBATCH --time=4",
         ),
-        ("USR1@600", 600.0, "#SBATCH --signal=USR1@240, or ask for more time: #SBATCH --time=22"),
+        (
+            "USR1@600",
+            600.0,
+            "#SBATCH --signal=USR1@240 (240 s: half of the limit of 600 s, less the 60 s that Slurm may be "
+            "early), or ask for more time: #SBATCH --time=22",
+        ),
     ],
 )
 def test_the_cure_of_a_signal_fits_the_limit(text, limit_s, cure):

@@ -2,7 +2,9 @@ import pytest
 
 from tf_preempt._slurm_control import JobRecord
 from tf_preempt.cli.doctor.slurm_facts import (
+    LaunchOfSrun,
     parse_config,
+    parse_launch,
     parse_script_options,
     read_slurm_facts,
     seconds_of,
@@ -69,13 +71,14 @@ def test_everything_is_asked_once():
         "PreemptType": "preempt/partition_prio",
     }
     assert (facts.partition["GraceTime"], facts.script) == ("60", {"--signal": "TERM@120"})
+    assert facts.launch is LaunchOfSrun.CHILD
     assert facts.qos == {}
     assert len(asked) == len(set(asked)) == 3
 
 
 def test_there_is_no_script_of_what_sbatch_has_not_started():
     facts, asked = ask(answers(), is_batch=False)
-    assert facts.script is None
+    assert (facts.script, facts.launch) == (None, LaunchOfSrun.UNKNOWN)
     assert not [words for words in asked if "batch_script" in words]
 
 
@@ -153,3 +156,38 @@ def test_options_of_a_script_are_read_as_sbatch_reads_them(lines, options):
 @pytest.mark.parametrize("text", ["", "slurm_load: no\n"])
 def test_what_is_no_script_has_no_options(text):
     assert parse_script_options(text) is None
+
+
+EXEC, CHILD, UNKNOWN = LaunchOfSrun.EXEC, LaunchOfSrun.CHILD, LaunchOfSrun.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("lines", "launch"),
+    [
+        ("exec srun python train.py", EXEC),
+        ("A=1 exec /usr/bin/srun -n2 python train.py > out 2>&1  # srun\n\n# the end", EXEC),
+        ("exec srun \\\n  tf-preempt run -- \\\n  python train.py; x", UNKNOWN),
+        ("exec srun \\\n  tf-preempt run -- \\\n  python train.py", EXEC),
+        ("exec tf-preempt run -- srun python train.py", EXEC),
+        ("srun python train.py 'a;b'", CHILD),
+        ("  A='1 2' srun \\\n  python train.py", CHILD),
+        ("tf-preempt run -- srun python train.py", CHILD),
+        ("exec srun python train.py | tee out", UNKNOWN),
+        ("srun python train.py || exit 1", UNKNOWN),
+        ("srun python train.py &", UNKNOWN),
+        ("srun python train.py\necho done", UNKNOWN),
+        ("srun python train.py &\nwait", UNKNOWN),
+        ("srun sh -c '\n  python train.py\n'", UNKNOWN),
+        ("python train.py  # srun", UNKNOWN),
+        ("# srun python train.py", UNKNOWN),
+        ("A=1", UNKNOWN),
+        ("", UNKNOWN),
+    ],
+)
+def test_how_a_script_starts_srun_is_read_from_its_last_command(lines, launch):
+    assert parse_launch(f"#!/bin/bash\n#SBATCH -N2\n{lines}\n") is launch
+
+
+@pytest.mark.parametrize("text", ["", "slurm_load: no\nsrun x\n"])
+def test_what_is_no_script_does_not_tell_how_it_starts_srun(text):
+    assert parse_launch(text) is UNKNOWN

@@ -9,31 +9,17 @@ References:
 from __future__ import annotations
 
 import datetime
-import math
-import re
-import signal
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 from tf_preempt._slurm import SlurmJob
 from tf_preempt._slurm_control import JobRecord
 from tf_preempt.cli.doctor.finding import Finding, Status, from_error
 from tf_preempt.cli.doctor.preemption import check_bad_exit, check_preemption, check_start, preemption_of
-from tf_preempt.cli.doctor.slurm_facts import SlurmFacts
-from tf_preempt.errors import ConfigError
-from tf_preempt.termination.config import usual_signals
-from tf_preempt.termination.signals import parse_signals
+from tf_preempt.cli.doctor.signal_option import MOST_OF_LIMIT, check_signal
+from tf_preempt.cli.doctor.slurm_facts import LaunchOfSrun, SlurmFacts
 from tf_preempt.termination.slurm_time_limit import lead_s
 
 __all__ = ["check_outside_of_job", "check_slurm"]
-
-_SIGNAL = re.compile(r"(?:(?P<who>[BR]+):)?(?P<signal>[A-Za-z0-9]+)(?:@(?P<seconds>\d+))?", re.IGNORECASE)
-# sbatch(1): without a time, the signal comes so long before the end.
-_SIGNAL_LEAD_S = 60.0
-_SIGNAL_EARLY_S = 60.0  # Slurm may send it so much earlier
-_MOST_OF_LIMIT = 0.5
-_LEAST_SIGNAL_LEAD_S = 10.0
-_WITHOUT_SIGNAL = "leave --signal out (the time limit is watched without it)"
 
 
 def check_slurm(
@@ -70,11 +56,12 @@ def check_slurm(
         findings += [
             _requeue(record, config, directory),
             _time_limit(record, now, save_s),
-            _signal(record, script),
+            check_signal(record, script, facts.launch, save_s=save_s),
         ]
         if record.is_batch and record.may_requeue:
             findings.append(_open_mode(open_mode or (script or {}).get("--open-mode", ""), config))
             findings += check_start(preemption_of(facts), is_supervised=is_supervised)
+            findings += _exec(facts.launch)
     return findings
 
 
@@ -152,7 +139,7 @@ def _time_limit(record: JobRecord, now: float, save_s: float | None) -> Finding:
         f"{_duration(limit_s)}{when}; a training saves and leaves {lead:.0f} s before, or when --signal comes"
     )
     values["lead_s"] = lead
-    if lead <= _MOST_OF_LIMIT * limit_s:
+    if lead <= MOST_OF_LIMIT * limit_s:
         return Finding(Status.INFO, "time-limit", message, values=values)
     hint = "ask for more time (#SBATCH --time), or save to a faster directory"
     return Finding(Status.WARNING, "time-limit", f"{message}: little is left to train in.", hint, values)
@@ -164,81 +151,6 @@ def _duration(seconds: float) -> str:
 
 def _clock_time(seconds: float) -> str:
     return datetime.datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="seconds")
-
-
-def _signal(record: JobRecord, script: Mapping[str, str] | None) -> Finding:
-    if not record.is_batch or script is None:
-        why = "the batch script cannot be read" if record.is_batch else "Slurm tells it of batch jobs only"
-        return Finding(Status.INFO, "signal", f"--signal is unknown: {why}", values={"signal": None})
-    text = script.get("--signal")
-    if text is None:
-        message = "no --signal in the batch script; one on sbatch's command line is not to be seen from a job"
-        return Finding(Status.INFO, "signal", message, values={"signal": None})
-    match = _SIGNAL.fullmatch(text)
-    values: dict[str, Any] = {"signal": text, "lead_s": None}
-    if match is None:
-        return _signal_trouble(
-            values, "is nothing that sbatch takes.", _better(["TERM"], 120.0, record.limit_s)
-        )
-    lead = float(match["seconds"] or _SIGNAL_LEAD_S)
-    values["lead_s"] = lead
-    name = _signal_name(match["signal"])
-    is_for_script = "B" in (match["who"] or "").upper()
-    if is_for_script and name == "SIGTERM":
-        problem = (
-            "comes to the batch script only, which dies of it, as srun does in its place (exec srun): the "
-            "tasks are killed without notice, and nothing is saved."
-        )
-        better = _better(["USR1", "TERM"], lead, record.limit_s, "without B: it comes to the tasks")
-        return _signal_trouble(values, problem, better, Status.ERROR)
-    if name not in usual_signals("slurm"):
-        problem = f"is {name}, which nobody waits for: it would end the program without a save."
-        own = ", or TerminationConfig(signals=...)" if _can_be_noticed(name) else ""
-        return _signal_trouble(values, problem, _better(["TERM"], lead, record.limit_s) + own)
-    if is_for_script:
-        problem = "comes to the batch script only, whose tasks get it if srun took its place (exec srun)."
-        return _signal_trouble(values, problem, _better([match["signal"]], lead, record.limit_s))
-    if record.limit_s is not None and lead + _SIGNAL_EARLY_S > _MOST_OF_LIMIT * record.limit_s:
-        problem = (
-            f"comes up to {lead + _SIGNAL_EARLY_S:g} s before the end of a time limit of "
-            f"{record.limit_s:g} s: each run would train for a small part of it, or end before it."
-        )
-        minutes = math.ceil((lead + _SIGNAL_EARLY_S) / _MOST_OF_LIMIT / 60)
-        better = _better([match["signal"]], lead, record.limit_s)
-        return _signal_trouble(values, problem, f"{better}, or ask for more time: #SBATCH --time={minutes}")
-    message = f"--signal={text} in the batch script: {name} to the tasks, {lead:g} s or more before the end"
-    return Finding(Status.OK, "signal", message, values=values)
-
-
-def _better(signals: Sequence[str], lead_s: float, limit_s: float | None, why: str = "") -> str:
-    """The cure of a `--signal`: one that leaves most of the time limit to the training, or none at all."""
-    if limit_s is not None:
-        lead_s = min(lead_s, math.floor(_MOST_OF_LIMIT * limit_s - _SIGNAL_EARLY_S))
-        if lead_s < _LEAST_SIGNAL_LEAD_S:
-            return _WITHOUT_SIGNAL
-    either = ", or ".join(f"{name}@{lead_s:g}" for name in signals)
-    return f"#SBATCH --signal={either}" + (f": {why}" if why else "")
-
-
-def _can_be_noticed(name: str) -> bool:
-    try:
-        return bool(parse_signals([name]))
-    except ConfigError:
-        return False
-
-
-def _signal_trouble(
-    values: Mapping[str, Any], problem: str, better: str, status: Status = Status.WARNING
-) -> Finding:
-    message = f"--signal={values['signal']} in the batch script {problem}"
-    return Finding(status, "signal", message, better, values)
-
-
-def _signal_name(text: str) -> str:
-    """``SIGUSR1`` for ``10``, ``USR1`` and ``sigusr1``."""
-    if text.isdecimal():
-        return signal.Signals(int(text)).name if int(text) in signal.valid_signals() else text
-    return f"SIG{text.upper().removeprefix('SIG')}"
 
 
 def _open_mode(told: str, config: Mapping[str, str]) -> Finding:
@@ -254,3 +166,14 @@ def _open_mode(told: str, config: Mapping[str, str]) -> Finding:
         "#SBATCH --open-mode=append",
         values,
     )
+
+
+def _exec(launch: LaunchOfSrun) -> list[Finding]:
+    if launch is not LaunchOfSrun.CHILD:
+        return []
+    message = (
+        "srun is the batch script's last command and does not take its place: an srun that outlives its "
+        "script, as where the script's node dies, later ends the step of the job's next run; and a signal to "
+        "the script (--signal=B:...) does not reach the tasks"
+    )
+    return [Finding(Status.INFO, "exec", message, "put exec before it: exec srun ...")]

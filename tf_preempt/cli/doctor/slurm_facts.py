@@ -11,6 +11,7 @@ References:
 from __future__ import annotations
 
 import dataclasses
+import enum
 import re
 import shlex
 from collections.abc import Mapping
@@ -19,9 +20,11 @@ from tf_preempt._slurm_control import JobRecord, SlurmControl, parse_duration, p
 from tf_preempt.errors import SlurmError
 
 __all__ = [
+    "LaunchOfSrun",
     "SlurmFacts",
     "has_slurm",
     "parse_config",
+    "parse_launch",
     "parse_script_options",
     "read_slurm_facts",
     "seconds_of",
@@ -30,6 +33,19 @@ __all__ = [
 _SETTING = re.compile(r"([A-Za-z][A-Za-z0-9_]*)\s*=\s*(.*?)\s*")
 _SCRIPT_OPTIONS = ("--signal", "--open-mode")
 _UNSET = ("", "(null)", "N/A")
+_JOINTS = {";", "&", "&&", "|", "||", "|&"}
+_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
+
+
+class LaunchOfSrun(enum.Enum):
+    """How a batch script starts ``srun`` in its last command."""
+
+    EXEC = "exec"
+    """In its own place, itself or by another program: a signal to the script reaches it."""
+    CHILD = "child"
+    """As its child: the script dies of a signal that it does not trap."""
+    UNKNOWN = "unknown"
+    """The last command is another one, or the script cannot be read."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,6 +58,7 @@ class SlurmFacts:
         config: settings of ``scontrol show config``; empty if unknown.
         qos: ``Name``, ``GraceTime`` and ``PreemptMode`` of the job's QOS, where QOS preempt; else empty.
         script: the options of the batch script that matter here, by name; None if it cannot be read.
+        launch: how the batch script starts ``srun`` in its last command.
         problems: why something is unknown.
     """
 
@@ -50,6 +67,7 @@ class SlurmFacts:
     config: Mapping[str, str] = dataclasses.field(default_factory=dict)
     qos: Mapping[str, str] = dataclasses.field(default_factory=dict)
     script: Mapping[str, str] | None = None
+    launch: LaunchOfSrun = LaunchOfSrun.UNKNOWN
     problems: tuple[SlurmError, ...] = ()
 
 
@@ -89,9 +107,7 @@ def read_slurm_facts(control: SlurmControl, job_id: int) -> SlurmFacts:
     if not control.has("scontrol"):
         return SlurmFacts(record=record, problems=tuple(problems))  # the same again for each question
     partition = ask("scontrol", "show", "partition", "-o", record.partition) if record.partition else ""
-    script = None
-    if record.is_batch:
-        script = parse_script_options(ask("scontrol", "write", "batch_script", str(job_id), "-"))
+    text = ask("scontrol", "write", "batch_script", str(job_id), "-") if record.is_batch else ""
     qos: dict[str, str] = {}
     if config.get("PreemptType") == "preempt/qos":
         name = ask("squeue", "--noheader", f"--jobs={job_id}", "--format=%q").strip()
@@ -104,7 +120,8 @@ def read_slurm_facts(control: SlurmControl, job_id: int) -> SlurmFacts:
         partition=parse_fields(partition),
         config=config,
         qos={name: value for name, value in qos.items() if value},
-        script=script,
+        script=parse_script_options(text),
+        launch=parse_launch(text),
         problems=tuple(problems),
     )
 
@@ -159,3 +176,33 @@ def _directive(line: str) -> list[str] | None:
         return shlex.split(line[len("#SBATCH") :], comments=True)
     except ValueError:
         return line.split()[1:]
+
+
+def parse_launch(text: str) -> LaunchOfSrun:
+    """Reads how a batch script starts ``srun`` in its last command.
+
+    Args:
+        text: the script.
+
+    Returns:
+        `LaunchOfSrun.UNKNOWN` also of a last line with more than one command.
+    """
+    lines = text.replace("\\\n", " ").splitlines() if text.startswith("#!") else []
+    commands = [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    try:
+        words = _words(commands[-1]) if commands else []
+    except ValueError:  # a quotation that began on an earlier line
+        words = []
+    while words and _ASSIGNMENT.fullmatch(words[0]):
+        words = words[1:]
+    has_srun = any(word.rpartition("/")[2] == "srun" for word in words)
+    if not has_srun or _JOINTS.intersection(words):
+        return LaunchOfSrun.UNKNOWN
+    return LaunchOfSrun.EXEC if words[0] == "exec" else LaunchOfSrun.CHILD
+
+
+def _words(command: str) -> list[str]:
+    """The words and operators of a line of shell."""
+    lexer = shlex.shlex(command, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    return list(lexer)
