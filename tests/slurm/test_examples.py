@@ -139,6 +139,27 @@ def undisturbed(jobs, tmp_path_factory):
     return train
 
 
+@pytest.mark.parametrize("script", sorted(SCRIPTS.glob("*.sbatch")), ids=lambda script: script.stem)
+def test_without_the_environment_a_script_ends_at_once_and_says_what_to_do(script, tmp_path):
+    """It went on with whatever Python the machine has, and failed when the tasks had started."""
+    srun = tmp_path / "bin" / "srun"
+    srun.parent.mkdir()
+    srun.write_text("#!/bin/sh\ntouch started\n", encoding="utf-8")
+    srun.chmod(0o755)
+    environ = {**os.environ, "PATH": f"{srun.parent}{os.pathsep}{os.environ['PATH']}"}
+    run = ["bash", str(script)]
+    done = subprocess.run(
+        run, cwd=tmp_path, env=environ, timeout=30, check=False, text=True, capture_output=True
+    )
+    assert done.returncode == 1
+    assert f"No .venv in {tmp_path}: make it there with 'make setup'" in done.stderr
+    assert not (tmp_path / "started").exists()
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    (tmp_path / ".venv" / "bin" / "activate").touch()
+    subprocess.run(run, cwd=tmp_path, env=environ, timeout=30, check=True)
+    assert (tmp_path / "started").exists()
+
+
 class Listener(Job):
     """A job that trains nothing, and notes when SIGTERM reaches it."""
 
