@@ -7,9 +7,7 @@ another way; `make test-exhaustive` interrupts all, at all moments.  docs/exactn
 from __future__ import annotations
 
 import copy
-import shutil
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +15,6 @@ import pytest
 
 from tests.exactness import matrix
 from tests.exactness.matrix import Cell
-
-CELL_TIMEOUT_S = 1200
 
 pytestmark = pytest.mark.timeout(600)  # the first test of a strategy waits for all its runs
 
@@ -57,34 +53,18 @@ def test_cell(sample: Runs, cell: Cell) -> None:
     check(sample.outcomes(cell), cell)
 
 
-@pytest.fixture(scope="module")
-def every_moment(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[Cell, Future[Path]]]:
-    """Runs the cells of the tests that were chosen, two at a time, in the order of the tests."""
-    chosen = [item for item in request.session.items if item.name.startswith("test_every_moment[")]
-    cells = [item.callspec.params["cell"] for item in chosen]  # type: ignore[attr-defined]
-    root = tmp_path_factory.mktemp("every_moment")
-
-    def run(cell: Cell) -> Path:
-        place = root / str(cell)
-        matrix.run(place, [cell], "all", timeout_s=CELL_TIMEOUT_S)
-        return place
-
-    pool = ThreadPoolExecutor(2)
-    try:
-        yield {cell: pool.submit(run, cell) for cell in cells}
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
 @pytest.mark.exhaustive
-@pytest.mark.timeout(2 * CELL_TIMEOUT_S)
-@pytest.mark.parametrize("cell", matrix.CELLS, ids=str)
-def test_every_moment(every_moment: dict[Cell, Future[Path]], cell: Cell) -> None:
-    place = every_moment[cell].result()
-    check(matrix.outcomes(place, cell), cell)
-    shutil.rmtree(place)
+@pytest.mark.timeout(2400)
+@pytest.mark.parametrize("program", matrix.PROGRAMS)
+def test_every_moment(tmp_path: Path, program: str) -> None:
+    # Two strategies at a time, the slowest first.
+    cells = [Cell(strategy, program) for strategy in reversed(matrix.STRATEGIES)]
+    with ThreadPoolExecutor(2) as pool:
+        runs = [pool.submit(matrix.run, tmp_path, [cell], "all", timeout_s=1100) for cell in cells]
+    for run in runs:
+        run.result()
+    for cell in cells:
+        check(matrix.outcomes(tmp_path, cell), cell)
 
 
 def outcome(**changes: Any) -> dict[str, Any]:
