@@ -142,10 +142,10 @@ def test_65536_hosts_are_quick(text, first, last):
     ],
     ids=["range-and-range-of-one", "number-and-padded-range"],
 )
-def test_65536_hosts_with_two_brackets_in_each_name_are_quick_on_a_machine_without_other_load(
-    text, first, last
-):
-    test_65536_hosts_are_quick(text, first, last)
+def test_65536_hosts_where_one_of_two_brackets_is_of_one_number_are_nearly_as_quick(text, first, last):
+    hosts, shortest_s = timed(text)
+    assert (len(hosts), hosts[0], hosts[-1]) == (65_536, first, last)
+    assert shortest_s < 0.07  # 0.04 to 0.05 on a machine without other load
 
 
 @pytest.mark.exhaustive
