@@ -10,10 +10,6 @@ import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
-import tensorflow as tf
-
-from tf_preempt.checkpointing import replica_parts
-from tf_preempt.checkpointing.any_workers import check_replicas
 from tf_preempt.checkpointing.arguments import (
     OnPreemption,
     check_max_to_keep,
@@ -22,46 +18,27 @@ from tf_preempt.checkpointing.arguments import (
 )
 from tf_preempt.checkpointing.cadence import Cadence, SaveEvery
 from tf_preempt.checkpointing.cluster import check_not_alone_of_several, cluster_of_resolver
-from tf_preempt.checkpointing.committer import Committer
-from tf_preempt.checkpointing.data_randomness import (
-    describe_outside,
-    warn_of_lost_cache,
-    warn_of_unseeded_order,
-)
-from tf_preempt.checkpointing.data_variables import DataVariables
-from tf_preempt.checkpointing.directory import directory_news, resolve_directory
-from tf_preempt.checkpointing.generators import FAMILY, Generators
-from tf_preempt.checkpointing.iterator_state import set_position, take_position
+from tf_preempt.checkpointing.given_checkpoint import checkpoint_and_committer, holds_iterators, opening
 from tf_preempt.checkpointing.kept_variables import variables_kept_by
 from tf_preempt.checkpointing.loop_functions import traced_functions_of
-from tf_preempt.checkpointing.merging import Component, Way
-from tf_preempt.checkpointing.new_positions import NewPositions
+from tf_preempt.checkpointing.own_state import OwnState
 from tf_preempt.checkpointing.random_state import set_random_state, take_random_state
-from tf_preempt.checkpointing.replay import ReplayedIterator, warn_of_replay
+from tf_preempt.checkpointing.replica_parts import untracked_variables
 from tf_preempt.checkpointing.restoring import Restored
 from tf_preempt.checkpointing.saving import Snapshot
 from tf_preempt.checkpointing.session import SessionOptions, TrainingSession
 from tf_preempt.checkpointing.startup import BOUND
-from tf_preempt.checkpointing.step_counts import StepCounts
 from tf_preempt.checkpointing.step_randomness import functions_in, warn_of_random_ops
+from tf_preempt.checkpointing.tracked_iterators import RestoredPlaces, TrackedIterators
 from tf_preempt.checkpointing.unsaved_variables import MOST_FUNCTIONS, UnsavedVariables
 from tf_preempt.checkpointing.worker_part import WorkerPart
-from tf_preempt.errors import CheckpointMismatchError, ConfigError
+from tf_preempt.errors import ConfigError
 from tf_preempt.strategies import _tf_internals
 from tf_preempt.strategies.input import expect_checkpoints
 from tf_preempt.termination.config import TerminationConfig
 
 _log = logging.getLogger("tf_preempt")
 _T = TypeVar("_T")
-_SYNC_ON_READ = "sync_on_read/"
-_REPLAYED = "replayed"
-_STEPS = "steps_taken"
-_REPLICAS = "replicas"
-_FAMILIES = (_SYNC_ON_READ, *replica_parts.FAMILIES, FAMILY)
-_WAYS: dict[Any, Way] = {
-    tf.VariableAggregation.SUM: "sum",
-    tf.VariableAggregation.MEAN: "mean",
-}
 _HINT = (
     "give them, or what they belong to, to the checkpoint: "
     "tf.train.Checkpoint(model=model, optimizer=optimizer, counter=counter, mean=metric.variables)"
@@ -134,7 +111,7 @@ class PreemptionCheckpointHandler:
         check_on_preemption(on_preemption)
         cluster = cluster_of_resolver(cluster_resolver)
         check_not_alone_of_several(cluster, "cluster_resolver", cluster_resolver, environ)
-        checkpoint, committer = _checkpoint_and_committer(
+        checkpoint, committer = checkpoint_and_committer(
             checkpoint_or_checkpoint_manager, checkpoint_dir, max_to_keep, environ
         )
         options = SessionOptions(
@@ -143,7 +120,7 @@ class PreemptionCheckpointHandler:
             adopt=True,
             raise_on_preemption=raises_on_preemption(on_preemption),
             verbose=verbose,
-            opening=_opening(checkpoint_or_checkpoint_manager, checkpoint_dir, environ),
+            opening=opening(checkpoint_or_checkpoint_manager, checkpoint_dir, environ),
             environ=environ,
         )
         expect_checkpoints()
@@ -152,28 +129,12 @@ class PreemptionCheckpointHandler:
         self._said_ignored = False
         self._looked_at: list[Any] = []
         self._finished = False
-        self._tracked: dict[str, Any] = {}
-        self._new_positions = NewPositions()
-        self._step_counts = StepCounts(cluster.workers)
-        self._replayed: dict[str, ReplayedIterator] = {}
-        self._restored = WorkerPart()
-        self._data_variables = DataVariables()
-        self._sync_on_read = _sync_on_read_parts(checkpoint)
-        untracked = replica_parts.untracked_variables(checkpoint)
         # Before the start, which adds a counter of TensorFlow's to the checkpoint.
-        self._replica_parts, parts_of_several = (
-            [
-                *replica_parts.replica_parts(
-                    replica_parts.written_by_replicas(checkpoint, also_by_one=also_by_one)
-                ),
-                *replica_parts.replica_parts(untracked, kept_nowhere_else=True),
-            ]
-            for also_by_one in (False, True)
-        )
-        self._generators = Generators(checkpoint, known=untracked)
+        self._own_state = OwnState(checkpoint)
+        self._iterators = TrackedIterators(cluster.workers)
         self._unsaved = UnsavedVariables(
-            lambda: variables_kept_by(checkpoint, known=replica_parts.untracked_variables(checkpoint)),
-            others=self._data_variables.handles,
+            lambda: variables_kept_by(checkpoint, known=untracked_variables(checkpoint)),
+            others=self._iterators.data_variables.handles,
             hint=_HINT,
         )
         self._session = TrainingSession(
@@ -181,48 +142,26 @@ class PreemptionCheckpointHandler:
             committer,
             cluster,
             options,
-            save_on_all_workers=bool(self._sync_on_read),
+            save_on_all_workers=self._own_state.is_read_by_all,
         )
         restored = self._session.start()
-        self._was_restored = restored is not None
         self._looked_for_iterators = restored is None or restored.manifest.step == 0
-        self._holds_iterators = _holds_iterators(checkpoint)
-        self._from_other_workers = restored is not None and bool(restored.of_others)
-        self._restored_bound = {} if restored is None else restored.manifest.resume.get(BOUND, {})
+        self._holds_iterators = holds_iterators(checkpoint)
         if restored is not None:
-            parts = parts_of_several if self._from_other_workers else self._replica_parts
-            self._steps = restored.manifest.step
             try:
-                self._restored = self._merged(restored, parts).part
-                self._data_variables.expect(self._restored.tensors)
-                self._restore_local(self._restored, parts)
+                self._go_on_from(restored)
             except BaseException:
                 self.close()
                 raise
 
-    def _merged(self, restored: Restored, parts: list[replica_parts.ReplicaPart]) -> Restored:
-        """What was restored, with this worker's part, also where another number of workers wrote it."""
-        for other in restored.of_others:
-            checksums = other.values.get("replica_checksums", {})
-            replica_parts.check_as_many(parts, [*other.tensors, *checksums])
-        metrics = [
-            Component(name=name, variable=variable, way=_WAYS.get(variable.aggregation, "first"))
-            for name, variable in self._sync_on_read.items()
-        ]
-        others = [*replica_parts.components(parts), *self._generators.components()]
-        return restored.merged(lambda: [*metrics, *others], _FAMILIES)
-
-    def _restore_local(self, part: WorkerPart, parts: list[replica_parts.ReplicaPart]) -> None:
-        """Restores what only this worker has, iterators excepted: `track` does them."""
-        saved = {name for name in part.tensors if name.startswith(_SYNC_ON_READ)}
-        # Where there was one replica, or is one now, TensorFlow gives back the sum that the checkpoint has.
-        if saved != set(self._sync_on_read) and not self._from_other_workers:
-            raise _other_sync_on_read(len(saved), len(self._sync_on_read))
-        for name in saved & set(self._sync_on_read):
-            self._sync_on_read[name].assign(part.tensors[name])
-        replica_parts.check(parts, part.tensors)
-        replica_parts.restore(parts, part.tensors, part.values.get("replica_checksums", {}))
-        self._generators.restore(part.tensors)
+    def _go_on_from(self, restored: Restored) -> None:
+        """Restores what only this worker has, and lets `track` do it with iterators."""
+        part = self._own_state.part_from(restored)
+        is_of_others = bool(restored.of_others)
+        bound = restored.manifest.resume.get(BOUND, {})
+        self._steps = restored.manifest.step
+        self._iterators.expect(RestoredPlaces(part=part, bound=bound, from_other_workers=is_of_others))
+        self._own_state.restore(part, from_other_workers=is_of_others)
         set_random_state(part.values["random"])
 
     # ------------------------------------------------------------------------------------ the loop
@@ -345,69 +284,7 @@ class PreemptionCheckpointHandler:
                 or as many did, with other numbers of replicas.
             InternalsChangedError: TensorFlow's private names have changed.
         """
-        key = name if name is not None else str(len(self._tracked))
-        place = f"iterator/{key}"
-        is_new = key not in self._tracked
-        steps = self._restored.values.get(_STEPS, {}).get(key)
-        if is_new and not self._from_other_workers:
-            saved_replicas = self._restored.values.get(_REPLICAS, {}).get(key)
-            check_replicas(saved_replicas, _tf_internals.elements_per_step(iterator), iterator=key)
-        if self._tracked.get(key) is not iterator:
-            has_position = is_new and f"{place}/0" in self._restored.tensors
-            with_count = (steps is not None) if has_position else None
-            self._step_counts.watch(iterator, key, saved_with_count=with_count)
-            self._new_positions.keep(iterator, key)
-        if is_new and self._from_other_workers and steps is not None:
-            beginning = self._new_positions.resume(key, self._restored.tensors)
-            _log.info("Data iterator %r goes to where another number of workers was: step %d.", key, steps)
-            self._step_counts.go_ahead(iterator, key, steps, self._restored.tensors, beginning=beginning)
-        elif is_new and set_position(iterator, place, self._restored.tensors):
-            self._new_positions.restore_seeds(iterator, key, self._restored.tensors, place=place)
-            beginning = self._new_positions.resume(key, self._restored.tensors)
-            self._step_counts.resume(
-                key,
-                steps or 0,
-                self._restored.tensors,
-                beginning=beginning,
-                was_bound=key in self._restored_bound,
-            )
-            _log.info("Data iterator %r goes on where it was.", key)
-        elif self._tracked.get(key) is iterator:
-            return iterator
-        elif take_position(iterator, place) is None:
-            self._track_by_count(iterator, key, is_new=is_new)
-        else:
-            self._replayed.pop(key, None)
-            if is_new and self._was_restored:
-                self._warn_of_no_position(key)
-        if is_new and key not in self._replayed:
-            warn_of_unseeded_order(iterator, f"tracked {key!r}")
-            warn_of_lost_cache(iterator, f"tracked {key!r}")
-        self._tracked[key] = iterator
-        self._data_variables.look_at(iterator, key)
-        return iterator
-
-    def _track_by_count(self, iterator: Any, key: str, *, is_new: bool) -> None:
-        """Counts what is taken, as the state cannot be saved; takes it again if a checkpoint says so."""
-        outside = describe_outside(iterator)  # as the program made it: what counts is another function
-        replayed = self._replayed[key] = ReplayedIterator(iterator, f"iterator/{key}")
-        if not is_new:
-            return
-        warn_of_replay(key, outside)
-        taken = self._restored.values.get(_REPLAYED, {}).get(key)
-        if taken is not None:
-            _log.info("Data iterator %r: %s elements are taken again and dropped.", key, taken)
-            replayed.replay(taken, self._restored.tensors)
-        elif self._was_restored:
-            self._warn_of_no_position(key)
-
-    def _warn_of_no_position(self, key: str) -> None:
-        _log.warning(
-            "The checkpoint has no position of a data iterator %r: it begins at its beginning. "
-            "HINT: track the same iterators in the same order, or under the same names; the one of a new "
-            "epoch under the name of the one before.",
-            key,
-        )
+        return self._iterators.track(iterator, name)
 
     def save(self) -> None:
         """Saves and commits now; all workers have to call it after the same step.
@@ -460,7 +337,7 @@ class PreemptionCheckpointHandler:
         if self._looked_for_iterators:
             return
         self._looked_for_iterators = True
-        if not self._tracked and not self._holds_iterators:
+        if not self._iterators and not self._holds_iterators:
             _log.warning(
                 "The run goes on after step %d, and no data iterator is tracked: data that the program takes "
                 "from an iterator comes from its beginning again.\n"
@@ -471,12 +348,8 @@ class PreemptionCheckpointHandler:
 
     def _capture(self) -> Snapshot:
         self._unsaved.warn_of_changes()
-        # TensorFlow saves the sum of such a variable and restores an equal share to each replica.
-        tensors = {name: variable.read_value() for name, variable in self._sync_on_read.items()}
-        replica_tensors, checksums = replica_parts.take(self._replica_parts)
-        tensors |= replica_tensors | self._generators.take() | self._new_positions.tensors
-        (taken, positions), data_variables = self._data_variables.take_with(self._take_iterators)
-        tensors |= positions | data_variables
+        own_tensors, own_values = self._own_state.take()
+        tensors, values = self._iterators.take()
         return Snapshot(
             step=self._steps,
             resume={
@@ -485,16 +358,8 @@ class PreemptionCheckpointHandler:
                 BOUND: self._bound_to_workers(),
             },
             part=WorkerPart(
-                tensors=tensors,
-                values={
-                    "random": take_random_state(),
-                    "replica_checksums": checksums,
-                    _REPLAYED: taken,
-                    _STEPS: self._step_counts.take(),
-                    _REPLICAS: {
-                        key: _tf_internals.elements_per_step(one) for key, one in self._tracked.items()
-                    },
-                },
+                tensors=own_tensors | tensors,
+                values={"random": take_random_state()} | own_values | values,
             ),
         )
 
@@ -502,101 +367,6 @@ class PreemptionCheckpointHandler:
         """With which data no other number of workers can go on, and why."""
         if self._holds_iterators:
             return {"": "the checkpoint object holds an iterator"}
-        if not self._tracked:
+        if not self._iterators:
             return {"": "no data iterator is tracked"}
-        return self._step_counts.bound
-
-    def _take_iterators(self) -> tuple[dict[str, list[int]], dict[str, Any]]:
-        """How many elements were taken from iterators to be replayed, and the positions of the others."""
-        taken: dict[str, list[int]] = {}
-        tensors: dict[str, Any] = {}
-        for key, iterator in self._tracked.items():
-            if key in self._replayed:
-                taken[key], replayed_tensors = self._replayed[key].take()
-                tensors |= replayed_tensors
-            else:
-                tensors |= take_position(iterator, f"iterator/{key}") or {}
-        return taken, tensors
-
-
-def _checkpoint_and_committer(
-    given: Any, directory: str | os.PathLike[str] | None, max_to_keep: int | None, environ: Mapping[str, str]
-) -> tuple[Any, Committer]:
-    """The checkpoint, and a committer for it with a manager of our own.
-
-    Raises:
-        ConfigError: neither a Checkpoint nor a CheckpointManager, or a manager and a directory.
-    """
-    name = "ckpt"
-    if isinstance(given, tf.train.CheckpointManager):
-        if directory is not None:
-            raise ConfigError(
-                f"checkpoint_dir={directory!r} was given beside a CheckpointManager, which has a directory "
-                f"({given.directory}).",
-                hint="leave checkpoint_dir out",
-            )
-        checkpoint, directory = given.checkpoint, given.directory
-        name, limit = _tf_internals.manager_settings(given)
-        max_to_keep = limit if max_to_keep is None else max_to_keep
-        _log.info(
-            "The manager's limit (max_to_keep=%s) is taken over; %s checkpoints stay in %s after a commit.",
-            limit,
-            "all" if max_to_keep is None else max_to_keep,
-            directory,
-        )
-    elif isinstance(given, tf.train.Checkpoint):
-        checkpoint = given
-    else:
-        raise ConfigError(
-            f"checkpoint_or_checkpoint_manager={given!r}: expected a tf.train.Checkpoint or a "
-            "tf.train.CheckpointManager."
-        )
-    path = resolve_directory(directory, environ)
-    manager = tf.train.CheckpointManager(checkpoint, path, max_to_keep=None, checkpoint_name=name)
-    return checkpoint, Committer(manager, max_to_keep=max_to_keep, variables=[], name=name)
-
-
-def _opening(given: Any, directory: str | os.PathLike[str] | None, environ: Mapping[str, str]) -> str | None:
-    """What to tell the user of a directory that the environment has chosen."""
-    managers = given.directory if isinstance(given, tf.train.CheckpointManager) else None
-    return directory_news(managers or directory, environ)
-
-
-def _holds_iterators(checkpoint: Any) -> bool:
-    """Says whether the program's checkpoint saves the position of an iterator, as TensorFlow's can."""
-    return any(
-        isinstance(node, tf.data.Iterator) for node in tf.train.TrackableView(checkpoint).descendants()
-    )
-
-
-def _sync_on_read_parts(checkpoint: Any) -> dict[str, Any]:
-    """This worker's parts of the checkpoint's sync-on-read variables (metrics under a strategy), by name."""
-    variables = [
-        node for node in replica_parts.variables_in(checkpoint) if _tf_internals.is_sync_on_read(node)
-    ]
-    return {
-        f"{_SYNC_ON_READ}{index}/{replica}": part
-        for index, variable in enumerate(variables)
-        for replica, part in enumerate(_tf_internals.local_values(variable))
-    }
-
-
-def _other_sync_on_read(saved: int, present: int) -> CheckpointMismatchError:
-    """The error where a checkpoint holds other parts of sync-on-read variables than the program has."""
-    variables = "variables with synchronization=ON_READ (metrics under a strategy)"
-    if saved and present:
-        return CheckpointMismatchError(
-            f"The checkpoint holds {saved} parts of {variables}, the program's checkpoint object {present}.",
-            hint="build the checkpoint object as it was when the checkpoint was written",
-        )
-    if saved:
-        return CheckpointMismatchError(
-            f"The checkpoint was written under a strategy and holds {saved} part(s) of {variables}; the "
-            "program's checkpoint object has none: without a strategy TensorFlow makes plain variables.",
-            hint="make the same variables, in the scope of the strategy that wrote the checkpoint",
-        )
-    return CheckpointMismatchError(
-        f"The program's checkpoint object has {present} part(s) of {variables}; the checkpoint, which was "
-        "perhaps written without a strategy, has none.",
-        hint="make the same variables, and as then: without a strategy if there was none",
-    )
+        return self._iterators.bound
