@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import gc
 import hashlib
+import json
 import logging
 import os
 import pathlib
@@ -248,11 +249,13 @@ class Where:
         root: directory of all checkpoint directories.
         strategy: of the models; None: the default one.
         is_told: says, of the number of a moment, whether this worker gets the notice of it.
+        gone_on: outcomes of lives that went on, by what they found; see `gone_on`.
     """
 
     root: pathlib.Path
     strategy: Any = None
     is_told: Callable[[int], bool] = lambda number: True
+    gone_on: dict[Any, Outcome] = dataclasses.field(default_factory=dict)
 
 
 def undisturbed(program: Program, where: Where) -> tuple[Outcome, list[str]]:
@@ -260,6 +263,31 @@ def undisturbed(program: Program, where: Where) -> tuple[Outcome, list[str]]:
     outcome, moments = Outcome(), list[str]()
     Life(where.root / "whole", outcome, strategy=where.strategy, on_moment=moments.append).live(program)
     return outcome, moments
+
+
+def gone_on(
+    program: Program, where: Where, directory: pathlib.Path, before: Outcome, **options: Any
+) -> Outcome:
+    """What the lives before and one that goes on from their checkpoints left together.
+
+    Who goes on from the same does the same: notices at many moments are acted on at one boundary.
+    """
+    found = committed_in(directory), str(options)
+    if found not in where.gone_on:
+        outcome = where.gone_on[found] = Outcome()
+        Life(directory, outcome, strategy=where.strategy, **options).live(program)
+    after = where.gone_on[found]
+    return dataclasses.replace(after, lives=before.lives + after.lives, seen=before.seen + after.seen)
+
+
+def committed_in(directory: pathlib.Path) -> tuple[str, ...]:
+    """All that a later life can find in a checkpoint directory: manifests hold checksums of the rest."""
+    found = []
+    for path in sorted(directory.rglob("*.manifest.json")):
+        manifest = json.loads(path.read_text())
+        del manifest["written"], manifest["seconds"]
+        found.append(f"{path.relative_to(directory)} {json.dumps(manifest)}")
+    return tuple(found)
 
 
 def started_again(program: Program, where: Where) -> Outcome:
@@ -278,9 +306,9 @@ def told_at(program: Program, where: Where, moment: int) -> Outcome:
         if next(count) == moment and where.is_told(moment):
             give_notice()
 
-    if not Life(directory, outcome, strategy=where.strategy, on_moment=on_moment).live(program):
-        Life(directory, outcome, strategy=where.strategy).live(program)
-    return outcome
+    if Life(directory, outcome, strategy=where.strategy, on_moment=on_moment).live(program):
+        return outcome
+    return gone_on(program, where, directory, outcome)
 
 
 def told_after_every_step(program: Program, where: Where) -> Outcome:
@@ -351,42 +379,24 @@ def killed_at(program: Program, where: Where, chosen: set[int]) -> dict[int, Out
     """Dies without notice at each of the moments, and goes on from what was on the disk then.
 
     What was there is copied, manifests first: a checkpoint that is committed while the rest is copied does
-    not exist in the copy.  Nothing is deleted meanwhile.  Moments that left the same on the disk share the
-    life that goes on.
+    not exist in the copy.  Nothing is deleted meanwhile.
     """
-    left_at: dict[int, tuple[Outcome, Any]] = {}
+    killed: dict[int, Outcome] = {}
     first, directory = Outcome(), where.root / "killed"
     count = iter(range(10**9))
 
     def on_moment(_: str) -> None:
         number = next(count)
         if number in chosen:
-            copy = directory.with_name(f"killed {number}")
-            copy_as_killed(directory, copy)
-            left_at[number] = Outcome(lives=1, seen=list(first.seen)), committed_in(copy)
+            copy_as_killed(directory, directory.with_name(f"killed {number}"))
+            killed[number] = Outcome(lives=1, seen=list(first.seen))
 
     options = {"save_every": SAVE_EVERY, "max_to_keep": None}
     Life(directory, first, strategy=where.strategy, on_moment=on_moment, **options).live(program)
-    gone_on: dict[Any, Outcome] = {}
-    for number, (_, committed) in left_at.items():
-        if committed not in gone_on:
-            copy, outcome = directory.with_name(f"killed {number}"), Outcome()
-            Life(copy, outcome, strategy=where.strategy, **options).live(program)
-            gone_on[committed] = outcome
     return {
-        number: dataclasses.replace(
-            gone_on[committed],
-            lives=before.lives + gone_on[committed].lives,
-            seen=before.seen + gone_on[committed].seen,
-        )
-        for number, (before, committed) in left_at.items()
+        number: gone_on(program, where, directory.with_name(f"killed {number}"), before, **options)
+        for number, before in killed.items()
     }
-
-
-def committed_in(directory: pathlib.Path) -> tuple[tuple[str, bytes], ...]:
-    """All that a later life can find in a checkpoint directory: manifests hold checksums of the rest."""
-    paths = sorted(directory.rglob("*.manifest.json"))
-    return tuple((str(path.relative_to(directory)), path.read_bytes()) for path in paths)
 
 
 def copy_as_killed(source: pathlib.Path, target: pathlib.Path) -> None:
