@@ -6,11 +6,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tf_preempt.testing.metadata_server import FakeMetadataServer
     from tf_preempt.testing.resume_equivalence import assert_resume_equivalent
 
-__all__ = ["assert_resume_equivalent"]
+__all__ = ["assert_resume_equivalent", "FakeMetadataServer"]
 
-_NAMES = {"assert_resume_equivalent": "tf_preempt.testing.resume_equivalence"}
+_NAMES = {
+    "assert_resume_equivalent": "tf_preempt.testing.resume_equivalence",
+    "FakeMetadataServer": "tf_preempt.testing.metadata_server",
+}
 
 
 def __getattr__(name: str) -> Any:
