@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import dataclasses
 import itertools
 import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 import tensorflow as tf
@@ -22,66 +21,33 @@ import tensorflow as tf
 from tf_preempt import errors
 from tf_preempt.checkpointing.agreement import Agreement, Decision
 from tf_preempt.checkpointing.asking import Asking
-from tf_preempt.checkpointing.cadence import Cadence
 from tf_preempt.checkpointing.commit_thread import CommitThread, PendingCommit
 from tf_preempt.checkpointing.committer import Committer
 from tf_preempt.checkpointing.departure import Departure
 from tf_preempt.checkpointing.determinism import warn_if_ops_may_differ
 from tf_preempt.checkpointing.directory import DirectoryClaim
 from tf_preempt.checkpointing.key_value import CoordinationServiceStore, KeyValueStore, LocalStore
-from tf_preempt.checkpointing.last_words import KIND as ERROR
-from tf_preempt.checkpointing.last_words import error_of_another_worker, is_own_fault
 from tf_preempt.checkpointing.leaving import Leaving, gist
-from tf_preempt.checkpointing.manifest import Manifest
 from tf_preempt.checkpointing.news import say
 from tf_preempt.checkpointing.restoring import NothingGoodLeftError, Restored, Restorer
 from tf_preempt.checkpointing.saving import Saver, Snapshot
+from tf_preempt.checkpointing.session_options import SessionOptions
+from tf_preempt.checkpointing.session_record import SessionRecord
 from tf_preempt.checkpointing.startup import Cluster, Plan, begin_together
-from tf_preempt.goodput.events import EventLog
-from tf_preempt.goodput.status_file import Status, StatusFile
-from tf_preempt.goodput.step_file import StepFile
 from tf_preempt.termination import standby
 from tf_preempt.termination.auto import detect_platform, make_watchers
-from tf_preempt.termination.config import TerminationConfig
 from tf_preempt.termination.exit_codes import PERMANENT
 from tf_preempt.termination.notice import TerminationNotice
 from tf_preempt.termination.slurm import Verdict
 from tf_preempt.termination.watcher import TerminationMonitor
+
+__all__ = ["SessionOptions", "TrainingSession", "store_for"]
 
 _log = logging.getLogger("tf_preempt")
 _ordinals = itertools.count()
 _unanswered: list[TerminationNotice] = []
 """Notices that came when a training was complete; the next one of the program answers them."""
 _LOST_WAIT_S = 1.0  # who leaves has waited for its own commit; others wait for workers that may be gone
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SessionOptions:
-    """How a session behaves.
-
-    Args:
-        config: what counts as a notice and how to leave.
-        cadence: when periodic checkpoints are made.
-        fit: ordinal of this training in the program.
-        adopt: begin with TensorFlow's newest checkpoint in a directory that has no manifest.
-        raise_on_preemption: raise `errors.Preempted` after the save in place of leaving the process.
-        commit_timeout_s: how long a leaving worker waits for the commit, in seconds.
-        verbose: 1: the chief says what it begins with and what it has restored; 0: only the log knows.
-        opening: a line with which the chief begins, such as where the directory comes from.
-        is_active: says whether training goes on; asked when a notice comes, in another thread.
-        environ: the environment (Slurm, Kubernetes, ... and ``TF_PREEMPT_STATUS_FILE``).
-    """
-
-    config: TerminationConfig = dataclasses.field(default_factory=TerminationConfig)
-    cadence: Cadence = dataclasses.field(default_factory=lambda: Cadence(kind="auto"))
-    fit: int = 0
-    adopt: bool = False
-    raise_on_preemption: bool = False
-    commit_timeout_s: float = 120.0
-    verbose: int = 1
-    opening: str | None = None
-    is_active: Callable[[], bool] = lambda: True
-    environ: Mapping[str, str] = dataclasses.field(default_factory=lambda: os.environ)
 
 
 def store_for(cluster: Cluster) -> KeyValueStore:
@@ -144,15 +110,10 @@ class TrainingSession:
         self._asking = Asking(cluster, options.cadence, options.config.grace_period, self._agreement.request)
         self._monitor: TerminationMonitor | None = None
         self._commits: CommitThread | None = None
-        self._events: EventLog | None = None
         self._claim: DirectoryClaim | None = None
-        self._status_file = StatusFile.from_environ(options.environ) if cluster.is_chief else None
-        self._status = Status(incarnation=0)
-        self._step_file = StepFile.from_environ(options.environ, worker=cluster.worker, fit=options.fit)
+        self._record = SessionRecord(committer.directory, cluster, fit=options.fit, environ=options.environ)
         self._number = 0
         self._saved_step = 0
-        # A training may run where an error is just being handled, which is not its own.
-        self._error_before = sys.exc_info()[1]
         self._notice: TerminationNotice | None = None
         self._leaves = False
         self._closed = False
@@ -162,7 +123,7 @@ class TrainingSession:
     @property
     def incarnation(self) -> int:
         """Number of this life of the program."""
-        return self._status.incarnation
+        return self._record.incarnation
 
     @property
     def workers(self) -> int:
@@ -205,17 +166,14 @@ class TrainingSession:
 
     def _begin(self, plan: Plan) -> None:
         self._number = plan.first_number
-        self._status = Status(incarnation=plan.incarnation)
-        self._events = EventLog(
-            self._committer.directory, incarnation=plan.incarnation, worker=self._cluster.worker
-        )
+        self._record.begin(plan.incarnation)
         self._commits = CommitThread(
             self._committer,
             self._store,
             self._cluster,
             prefix=self._prefix,
             incarnation=plan.incarnation,
-            on_commit=self._on_commit,
+            on_commit=self._record.committed,
         )
         self._commits.start()
         self._agreement.start()
@@ -233,7 +191,9 @@ class TrainingSession:
             self._on_notice(notice)
         _unanswered.clear()
         atexit.register(self._tell_of_last_error)
-        self._event("start", workers=self._cluster.workers, platform=str(self._platform), pid=os.getpid())
+        self._record.event(
+            "start", workers=self._cluster.workers, platform=str(self._platform), pid=os.getpid()
+        )
 
     def _restore(self, plan: Plan) -> Restored | None:
         restorer = Restorer(
@@ -257,22 +217,13 @@ class TrainingSession:
                 f"{self._committer.directory} holds TensorFlow checkpoints without manifests: {plan.adopt} "
                 "is adopted. Steps count from 0."
             )
-        self._write_status(reason="start")
+        self._record.status(reason="start")
         return None
 
     def _note_restored(self, restored: Restored) -> None:
         manifest = restored.manifest
         self._saved_step = manifest.step
-        self._write_status(restored_step=manifest.step, reason="restored")
-        self._event(
-            "restore",
-            step=manifest.step,
-            checkpoint=manifest.prefix,
-            seconds=round(restored.seconds, 4),
-            epoch=manifest.resume.get("epoch"),
-            phase=manifest.resume.get("phase"),
-            step_in_epoch=manifest.resume.get("step"),
-        )
+        self._record.restored(manifest, restored.seconds)
         self._say(f"Restored step {manifest.step} from {self._committer.directory}/{manifest.prefix}.")
         if restored.of_others and self._cluster.is_chief:
             _log.warning(
@@ -320,7 +271,7 @@ class TrainingSession:
                 if capture is not None:
                     self._save(capture(), reason="finished").wait(self._options.commit_timeout_s)
                 self._departure.let_chief_leave_last(self._number)
-            self._event("finish", step=self._saved_step)
+            self._record.event("finish", step=self._saved_step)
         finally:
             self.close()
         if decision is not None and decision.request.kind != "save":
@@ -342,7 +293,7 @@ class TrainingSession:
             return
         self._closed = True
         self._hand_sigterm_over()
-        self._tell_of_error(sys.exc_info()[1])
+        self._record.tell_of_error(sys.exc_info()[1])
         atexit.unregister(self._tell_of_last_error)
         # While Slurm ends the job it sends SIGTERM again and again; who leaves already must not die of it.
         if self._monitor is not None and not (self._leaves and self._departure.is_needed):
@@ -350,10 +301,7 @@ class TrainingSession:
         self._agreement.close()
         if self._commits is not None:
             self._commits.close(commit_wait_s)
-        if self._events is not None:
-            self._events.close()
-        if self._step_file is not None:
-            self._step_file.close()
+        self._record.close()
         if self._claim is not None:
             self._claim.release()
 
@@ -387,8 +335,7 @@ class TrainingSession:
             Preempted: after the save on a notice, if asked for in place of `SystemExit`.
             SystemExit: likewise, with the platform's restart code; also when another worker was lost.
         """
-        if self._step_file is not None:
-            self._step_file.write(step)
+        self._record.step(step)
         with self.guard():
             decision = self._agreement.boundary()
             if decision is None and self._commits is not None:
@@ -432,7 +379,7 @@ class TrainingSession:
             return
         snapshot = capture()
         where = {key: snapshot.resume.get(key) for key in ("epoch", "phase", "step")}
-        self._event(
+        self._record.event(
             "agreed", boundary=decision.boundary, global_step=snapshot.step, reason=request.reason, **where
         )
         reason = f"notice: {request.reason} on worker {request.worker}"
@@ -462,7 +409,7 @@ class TrainingSession:
         """Ends this process's part."""
         self._leaves = True
         exit_code = self._leaving.exit_code if verdict is None else verdict.exit_code
-        self._event("exit", code=exit_code)
+        self._record.event("exit", code=exit_code)
         self.close(commit_wait_s=_LOST_WAIT_S)
         self._departure.wait_if_told_to_stay(verdict)
         self._leaving.leave(message, exit_code)
@@ -484,7 +431,7 @@ class TrainingSession:
         pending = self._commits.hand_in(number, written.part_files, written.save)
         self._saved_step = snapshot.step
         self._asking.saved(written.seconds)
-        self._event(
+        self._record.event(
             "save",
             checkpoint=written.prefix,
             step=snapshot.step,
@@ -505,7 +452,7 @@ class TrainingSession:
         self._notice = notice
         left = notice.remaining_s()
         _log.warning("Notice on worker %d: %s (%s).", self._cluster.worker, notice.source, notice.reason)
-        self._event(
+        self._record.event(
             "notice", source=notice.source, reason=notice.reason, deadline_s=left, boundary=self._agreement.at
         )
         self._asking.on_notice(notice)
@@ -518,27 +465,6 @@ class TrainingSession:
         self.close()
         if notice.source in signal.Signals.__members__:
             os.kill(os.getpid(), signal.Signals[notice.source])
-
-    def _on_commit(self, manifest: Manifest) -> None:
-        size = sum(record.bytes for record in manifest.files)
-        self._write_status(
-            committed_step=manifest.step, commits=self._status.commits + 1, reason=manifest.reason
-        )
-        self._event(
-            "commit", checkpoint=manifest.prefix, step=manifest.step, bytes=size, seconds=manifest.seconds
-        )
-
-    def _write_status(self, **changes: Any) -> None:
-        self._status = dataclasses.replace(self._status, **changes)
-        if self._status_file is not None:
-            try:
-                self._status_file.write(self._status)
-            except OSError as error:
-                _log.warning("The supervisor's status file could not be written: %s", error)
-
-    def _event(self, kind: str, **fields: Any) -> None:
-        if self._events is not None:
-            self._events.write(kind, **fields)
 
     # ------------------------------------------------------------------------------------- lost workers
 
@@ -560,30 +486,17 @@ class TrainingSession:
         """Leaves because another worker is lost."""
         standby.training_begins(self)
         reason = gist(error)
-        self._event("peer_lost", reason=reason)
-        told = self._error_of_another_worker()
+        self._record.event("peer_lost", reason=reason)
+        told = self._record.error_of_another_worker()
         if told is not None:
-            self._event("exit", code=PERMANENT)
+            self._record.event("exit", code=PERMANENT)
             self.close(commit_wait_s=_LOST_WAIT_S)
             self._leaving.leave_for_good(f"The training ends, because {told}.")
         _log.error("Another worker is lost (%s); leaving for a restart.", reason)
         self._leaves = True
-        began = self._events is not None
-        verdict = self._departure.after_loss(incarnation=self.incarnation if began else None)
+        verdict = self._departure.after_loss(incarnation=self.incarnation if self._record.has_begun else None)
         self._leave("A worker was lost; a new start goes on from the last commit, if any.", verdict)
-
-    def _error_of_another_worker(self) -> str | None:
-        if self._events is None:
-            return None  # lost at the start, before this life had a number
-        return error_of_another_worker(
-            self._committer.directory, incarnation=self.incarnation, worker=self._cluster.worker
-        )
 
     def _tell_of_last_error(self) -> None:
         """At the end of the process: training was left by an exception that nobody caught."""
-        self._tell_of_error(getattr(sys, "last_value", None))
-
-    def _tell_of_error(self, error: BaseException | None) -> None:
-        """Tells the other workers, which will miss this one, what has ended its training."""
-        if error is not None and error is not self._error_before and is_own_fault(error):
-            self._event(ERROR, error=f"{type(error).__name__}: {gist(error)}")
+        self._record.tell_of_error(getattr(sys, "last_value", None))
