@@ -1,0 +1,201 @@
+"""Compute Engine and TPU VMs: what Google's metadata server says of the end of this VM.
+
+Three keys tell of it, and each has a watcher: ``maintenance-event`` (the host is about to be maintained),
+``preempted`` (a Spot VM is taken away), ``upcoming-maintenance`` (maintenance with an appointment, as TPU VMs
+and some GPU VMs have it).
+
+What a key says already when it is asked for the first time began at a time that nobody knows.  Such a notice
+has no deadline, unless the server tells an appointment; and a maintenance that is under way already gives no
+notice, because a program that is started meanwhile would leave, be started again, and leave again.
+
+References (seen 2026-11):
+    https://cloud.google.com/compute/docs/metadata/getting-live-migration-notice (maintenance-event; 60 s,
+    only if the key is asked for)
+    https://cloud.google.com/compute/docs/gpus/gpu-host-maintenance (one hour for VMs with GPUs)
+    https://cloud.google.com/compute/docs/instances/preemptible (preempted; 30 s)
+    https://cloud.google.com/tpu/docs/view-maintenance-notifications (upcoming maintenance)
+"""
+
+from __future__ import annotations
+
+import http.client
+import logging
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tf_preempt.termination.gce_appointment import Maintenance, parse_maintenance
+from tf_preempt.termination.gce_key import INSTANCE, GceKeyWatcher
+from tf_preempt.termination.metadata_client import Answer, MetadataError
+from tf_preempt.termination.notice import TerminationNotice
+
+__all__ = ["GceMaintenanceWatcher", "GcePreemptionWatcher", "GceUpcomingMaintenanceWatcher"]
+
+_log = logging.getLogger("tf_preempt")
+
+_MAINTENANCE_NOTICE_S = 60.0
+_GPU_MAINTENANCE_NOTICE_S = 3600.0
+_PREEMPTION_NOTICE_S = 30.0
+# An appointment days ahead is no reason to leave: the notice comes so long before it.
+_APPOINTMENT_LEAD_S = 120.0
+
+_GPU_DIRECTORY = "/proc/driver/nvidia/gpus"
+
+
+class GceMaintenanceWatcher(GceKeyWatcher):
+    """Gives a notice when the host of this VM is about to be maintained and the VM has to stop for it.
+
+    A VM that is moved to another host meanwhile (`MIGRATE_ON_HOST_MAINTENANCE`) goes on: that is logged only.
+
+    The deadline is an hour after the value has changed on a VM with a GPU, else 60 s; the appointment in
+    ``upcoming-maintenance``, if there is one earlier.
+
+    Args:
+        has_gpu: whether this VM has a GPU; by default, whether NVIDIA's driver knows of one.
+        **arguments: see `GceKeyWatcher`.
+
+    Raises:
+        ConfigError: GCE_METADATA_HOST is no address.
+    """
+
+    SOURCE = "gce-maintenance"
+    _key = "maintenance-event"
+    _VALUES = (
+        "NONE",
+        "MIGRATE_ON_HOST_MAINTENANCE",
+        "TERMINATE_ON_HOST_MAINTENANCE",
+        "SHUTDOWN_ON_HOST_MAINTENANCE",
+    )
+
+    def __init__(self, *, has_gpu: Callable[[], bool] | None = None, **arguments: Any) -> None:
+        self._has_gpu = has_gpu if has_gpu is not None else _has_gpu
+        self._value = "NONE"
+        super().__init__(**arguments)
+
+    def _interpret(self, answer: Answer, *, since: float | None) -> None:
+        value = answer.text.strip()
+        if value not in self._VALUES:
+            raise MetadataError(f"{self._key} is {value[:80]!r}; expected one of {', '.join(self._VALUES)}.")
+        is_news, self._value = value not in (self._value, "NONE"), value
+        if is_news and value == "MIGRATE_ON_HOST_MAINTENANCE":
+            _log.info(
+                "This VM is about to be moved to another host; it stands still for a moment and goes on."
+            )
+        elif is_news:
+            self._give(TerminationNotice(source=self.SOURCE, reason=value, deadline=self._deadline(since)))
+
+    def _deadline(self, since: float | None) -> float | None:
+        notice_s = _GPU_MAINTENANCE_NOTICE_S if self._has_gpu() else _MAINTENANCE_NOTICE_S
+        now = self._monotonic()
+        latest = (now if since is None else since) + notice_s
+        appointment = self._appointment()
+        if appointment is not None and now < appointment < latest:
+            return appointment
+        return None if since is None else latest
+
+    def _appointment(self) -> float | None:
+        try:
+            answer = self._client.request(
+                "GET",
+                INSTANCE + GceUpcomingMaintenanceWatcher._key,
+                query=GceUpcomingMaintenanceWatcher._query,
+                timeout_s=min(1.0, self._timeout_s),
+            )
+            maintenance = parse_maintenance(answer.text)
+        except MetadataError as error:
+            _log.debug("No appointment for the maintenance: %s", error)
+            return None
+        if maintenance is None or maintenance.starts is None:
+            return None
+        return self._at(maintenance.starts)
+
+
+def _has_gpu() -> bool:
+    # A GPU without this driver is of no use to a training.
+    try:
+        return bool(os.listdir(_GPU_DIRECTORY))
+    except OSError:
+        return False
+
+
+class GcePreemptionWatcher(GceKeyWatcher):
+    """Gives a notice when this Spot or preemptible VM is taken away, 30 s before at most.
+
+    Args:
+        **arguments: see `GceKeyWatcher`.
+
+    Raises:
+        ConfigError: GCE_METADATA_HOST is no address.
+    """
+
+    SOURCE = "gce-preempted"
+    _key = "preempted"
+
+    def __init__(self, **arguments: Any) -> None:
+        self._value = "FALSE"
+        super().__init__(**arguments)
+
+    def _interpret(self, answer: Answer, *, since: float | None) -> None:
+        value = answer.text.strip()
+        if value not in ("FALSE", "TRUE"):
+            raise MetadataError(f"{self._key} is {value[:80]!r}; expected FALSE or TRUE.")
+        before, self._value = self._value, value
+        if value == "TRUE" and before != value:
+            deadline = None if since is None else since + _PREEMPTION_NOTICE_S
+            self._give(TerminationNotice(source=self.SOURCE, reason="the VM is preempted", deadline=deadline))
+
+
+class GceUpcomingMaintenanceWatcher(GceKeyWatcher):
+    """Gives a notice before an appointed maintenance of this VM begins, or when one begins at once.
+
+    Args:
+        lead_s: seconds between the notice and the appointment.
+        **arguments: see `GceKeyWatcher`.
+
+    Raises:
+        ConfigError: GCE_METADATA_HOST is no address.
+    """
+
+    SOURCE = "gce-upcoming-maintenance"
+    _key = "upcoming-maintenance"
+    _query: Mapping[str, str] = {"alt": "json"}
+    # Machine types without appointments do not have the key.
+    _statuses = (200, 404)
+
+    def __init__(self, *, lead_s: float = _APPOINTMENT_LEAD_S, **arguments: Any) -> None:
+        self._lead_s = lead_s
+        self._next: Maintenance | None = None
+        self._is_done = False
+        super().__init__(**arguments)
+
+    def _longest_hang_s(self) -> float:
+        if self._next is None or self._next.starts is None or self._is_done:
+            return self._hang_s
+        return min(self._hang_s, self._next.starts - self._lead_s - self._clock())
+
+    def _interpret(self, answer: Answer, *, since: float | None) -> None:
+        maintenance = parse_maintenance(answer.text) if answer.status == http.client.OK else None
+        before, self._next = self._next, maintenance
+        if maintenance is None or before is None or maintenance.starts != before.starts:
+            self._is_done = False
+        if maintenance is None or self._is_done or maintenance.status not in ("PENDING", "ONGOING"):
+            return
+        left_s = None if maintenance.starts is None else maintenance.starts - self._clock()
+        is_open = maintenance.status == "ONGOING" or (left_s is not None and left_s <= 0)
+        if since is None and is_open:
+            self._is_done = True
+            _log.warning(
+                "A maintenance of this VM (%s, %s) is under way already; training goes on until another "
+                "notice comes.",
+                maintenance.kind,
+                maintenance.status,
+            )
+        elif is_open or (left_s is not None and left_s <= self._lead_s):
+            self._is_done = True
+            self._give(
+                TerminationNotice(
+                    source=self.SOURCE,
+                    reason=f"{maintenance.kind} maintenance of the VM is {maintenance.status}",
+                    deadline=None if is_open or maintenance.starts is None else self._at(maintenance.starts),
+                )
+            )
