@@ -60,6 +60,9 @@ LOOPS = (
 )
 PROGRAMS = FITS + SEVERAL + LOOPS
 STRATEGIES = ("default", "mirrored", "multi_worker")
+# Of the moments of a program, in the long tests.  Where in a program a notice comes is the same story under
+# each strategy, and a life under two replicas takes four times as long.
+LONG_SHARES = {"default": "all", "mirrored": "third", "multi_worker": "third"}
 
 
 class Cell(NamedTuple):

@@ -1,7 +1,7 @@
 """Runs cells of the matrix: ``run.py DIRECTORY STRATEGY SHARE PROGRAM...``.
 
 STRATEGY is ``default``, ``mirrored`` or ``multi_worker`` (then ``TF_CONFIG`` says which worker this is);
-SHARE is ``all`` ways to interrupt a program, or ``some``.  Writes
+SHARE is ``all`` ways to interrupt a program, ``third`` (of the moments), or ``some`` (one or two).  Writes
 ``DIRECTORY/<program>/<worker>.json``: the undisturbed outcome, and that of each way to be interrupted.
 """
 
@@ -46,18 +46,20 @@ class Chosen:
 
     @classmethod
     def of(cls, program: str, count: int, share: str) -> Chosen:
-        """All ways, or one or two of them: other ones for each program.
+        """All ways, or some of them: other ones for each program.
 
         Args:
             program: its name.
             count: how many moments it has.
-            share: ``all`` or ``some``.
+            share: ``all``, ``third`` or ``some``.
         """
         every = list(range(count))
         ways = [lives.EVERY_STEP, lives.RESTORING, lives.SAVING]
         if share == "all":
             return cls(told=every, killed=every, others=ways)
         number = zlib.crc32(program.encode())
+        if share == "third":
+            return cls(told=every[number % 3 :: 3], killed=every[number // 3 % 3 :: 3], others=ways)
         told, killed = ([number % count], [(number // 2) % count])
         if number % 3 == 0:
             return cls(told=[], killed=killed, others=[ways[number // 3 % len(ways)]])
@@ -74,14 +76,14 @@ def run_cell(name: str, where: lives.Where, share: str, *, can_be_killed: bool) 
     whole, moments = lives.undisturbed(program, where)
     chosen = Chosen.of(name, len(moments), share)
     outcomes = {"undisturbed": whole, "started again": lives.started_again(program, where)}
-    told = chosen.told if can_be_killed else sorted({*chosen.told, *chosen.killed})
+    told = chosen.told if can_be_killed or share == "third" else sorted({*chosen.told, *chosen.killed})
     for number in told:
         if not moments[number].startswith("outside"):  # a signal ends the process there
             outcomes[f"told at {moments[number]}"] = lives.told_at(program, where, number)
     if can_be_killed:
         for number, outcome in lives.killed_at(program, where, set(chosen.killed)).items():
             outcomes[f"killed at {moments[number]}"] = outcome
-    if share != "all" and not can_be_killed:  # several processes take their time
+    if share == "some" and not can_be_killed:  # several processes take their time
         return {way: dataclasses.asdict(outcome) for way, outcome in outcomes.items()}
     if lives.EVERY_STEP in chosen.others:
         outcomes[f"told {lives.EVERY_STEP}"] = lives.told_after_every_step(program, where)
