@@ -19,6 +19,9 @@ import pytest
 
 _ROOT = pathlib.Path(__file__).resolve().parent.parent
 
+# Tests also run on machines of clouds, whose metadata servers are not to be asked.
+os.environ.setdefault("TF_PREEMPT_CLOUD", "none")
+
 # A thread, a process or a file that is just going away gets this long.
 _GRACE_S = 3.0
 

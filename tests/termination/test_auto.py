@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import queue
 import select
 import signal
 import threading
@@ -9,26 +10,42 @@ import time
 
 import pytest
 
+from tests.termination.metadata_cases import notice_of
 from tf_preempt import _slurm_control
 from tf_preempt.errors import ConfigError, SlurmError
 from tf_preempt.termination import (
+    AwsWatcher,
+    AzureWatcher,
     FunctionWatcher,
+    GceMaintenanceWatcher,
+    GcePreemptionWatcher,
+    GceUpcomingMaintenanceWatcher,
     Platform,
     SignalWatcher,
     SlurmOptions,
     TerminationConfig,
+    TerminationMonitor,
     auto,
     detect_platform,
     make_watchers,
 )
+from tf_preempt.termination.cloud import Firmware
 from tf_preempt.termination.exit_codes import restart_exit_code
+from tf_preempt.termination.grace import GraceSignalWatcher
 from tf_preempt.termination.slurm_time_limit import TimeLimitWatcher
+from tf_preempt.termination.watcher import LentWatcher
+from tf_preempt.testing import FakeMetadataServer
 
 _GCE = "Google Compute Engine\n"
 _PC = "Standard PC (Q35 + ICH9, 2009)\n"
 _ON_AGENT_PLATFORM = {"CLOUD_ML_JOB_ID": "123", "AIP_MODEL_DIR": "gs://b/model/"}
 _IN_POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
 _IN_STEP = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"}
+_CLOUDS = {
+    "gce": {GceMaintenanceWatcher, GcePreemptionWatcher, GceUpcomingMaintenanceWatcher},
+    "aws": {AwsWatcher},
+    "azure": {AzureWatcher},
+}
 
 
 @pytest.mark.parametrize(
@@ -49,6 +66,11 @@ _IN_STEP = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"}
         ({"AIP_CHECKPOINT_DIR": "gs://b/checkpoints/"}, _GCE, Platform.AGENT_PLATFORM),
         ({"AIP_CHECKPOINT_DIR": "", "CLOUD_ML_JOB_ID": ""}, _PC, Platform.LOCAL),
         ({"GCE_METADATA_HOST": "127.0.0.1:80"}, _PC, Platform.LOCAL),
+        ({"TF_PREEMPT_CLOUD": "gce"}, _PC, Platform.GCE),
+        ({"TF_PREEMPT_CLOUD": "aws"}, _PC, Platform.AWS),
+        ({"TF_PREEMPT_CLOUD": "azure"}, _GCE, Platform.AZURE),
+        ({"TF_PREEMPT_CLOUD": "none"}, _GCE, Platform.LOCAL),
+        ({"TF_PREEMPT_CLOUD": "aws", "SLURM_JOB_ID": "7"}, _GCE, Platform.SLURM),
     ],
 )
 def test_platform_from_environment_and_firmware(environ, product, platform):
@@ -66,14 +88,57 @@ def test_machine_without_a_product_name_is_local(tmp_path):
     assert detect_platform({}, dmi_product_name=tmp_path / "missing") is Platform.LOCAL
 
 
+@pytest.mark.parametrize(
+    ("firmware", "platform"),
+    [
+        (Firmware(sys_vendor="Amazon EC2"), Platform.AWS),
+        (Firmware(chassis_asset_tag="7783-7084-3265-9085-8269-3286-77"), Platform.AZURE),
+        (Firmware(product_name="Google Compute Engine"), Platform.GCE),
+        (Firmware(), Platform.LOCAL),
+    ],
+)
+def test_platform_from_the_whole_firmware(firmware, platform):
+    assert detect_platform({}, firmware=firmware) is platform
+
+
+_NO_NETWORK = """
+import sys
+def refuse(event, _):
+    if event.startswith("socket."):
+        print("network:", event)
+        sys.stdout.flush()
+        raise SystemExit(3)
+sys.addaudithook(refuse)
+import time
+from tf_preempt.termination import TerminationConfig, detect_platform, make_watchers
+"""
+
+
 def test_network_is_not_touched(run_script):
+    result = run_script(_NO_NETWORK + "print(detect_platform())\n")
+    assert result.rc == 0, result.stdout + result.stderr
+
+
+def test_where_nothing_suggests_a_cloud_its_watchers_cost_no_network_no_thread_and_little_time(run_script):
     result = run_script(
-        "import sys\n"
-        "sys.addaudithook(lambda event, _: event.startswith('socket.') and sys.exit(f'network: {event}'))\n"
-        "from tf_preempt.termination import detect_platform\n"
-        "print(detect_platform())\n"
+        _NO_NETWORK
+        + "import threading\n"
+        + "from tf_preempt.termination.cloud import Firmware\n"
+        + "began = time.monotonic()\n"
+        + "platform = detect_platform({}, firmware=Firmware())\n"
+        + "config = TerminationConfig(signals=())\n"
+        + "watchers = make_watchers(config, platform, environ={}, firmware=Firmware())\n"
+        + "assert time.monotonic() - began < 0.5\n"
+        + "assert threading.active_count() == 1\n"
+        + "assert not {'http.client', 'tensorflow'} & set(sys.modules), sys.modules\n"
+        + "print(platform, len(watchers))\n"
     )
-    assert result.rc == 0, result.stderr
+    assert (result.rc, result.stdout) == (0, "local 0\n"), result.stdout + result.stderr
+
+
+def test_the_hook_of_these_tests_sees_a_socket(run_script):
+    result = run_script(_NO_NETWORK + "import socket\nsocket.socket()\n")
+    assert (result.rc, result.stdout) == (3, "network: socket.__new__\n")
 
 
 def test_every_platform_prints_as_its_value_and_has_a_restart_code():
@@ -94,7 +159,7 @@ def test_every_platform_prints_as_its_value_and_has_a_restart_code():
     ids=["default", "function too", "function only", "nothing"],
 )
 def test_watchers_are_those_asked_for(platform, config, kinds):
-    watchers = make_watchers(config, platform)
+    watchers = make_watchers(config, platform, environ={}, firmware=Firmware())
     try:
         assert {type(watcher) for watcher in watchers} == kinds
         assert len(watchers) == len(kinds)
@@ -104,7 +169,9 @@ def test_watchers_are_those_asked_for(platform, config, kinds):
 
 
 def test_watched_signals_are_those_configured():
-    (watcher,) = make_watchers(TerminationConfig(signals=("SIGUSR1", "SIGUSR2")), Platform.LOCAL)
+    (watcher,) = make_watchers(
+        TerminationConfig(signals=("SIGUSR1", "SIGUSR2")), Platform.LOCAL, environ={}, firmware=Firmware()
+    )
     with watcher:
         for number in (signal.SIGUSR2, signal.SIGUSR1):
             os.kill(os.getpid(), number)
@@ -116,10 +183,10 @@ def test_outside_the_main_thread_signals_have_to_be_switched_off():
 
     def run():
         try:
-            make_watchers(TerminationConfig(), Platform.LOCAL)
+            make_watchers(TerminationConfig(), Platform.LOCAL, environ={})
         except ConfigError as error:
             caught.append(error)
-        make_watchers(TerminationConfig(lambda: False, signals=()), Platform.LOCAL)
+        make_watchers(TerminationConfig(lambda: False, signals=()), Platform.LOCAL, environ={})
 
     thread = threading.Thread(target=run, name="notebook-cell")
     thread.start()
@@ -136,7 +203,9 @@ def watch_on_slurm(monkeypatch):
 
     def make(*, environ=_IN_STEP, slurm=None, signals=None, **options):
         config = TerminationConfig(signals=signals, slurm=slurm or SlurmOptions())
-        watchers.extend(make_watchers(config, Platform.SLURM, environ=environ, **options))
+        watchers.extend(
+            make_watchers(config, Platform.SLURM, environ=environ, firmware=Firmware(), **options)
+        )
         return watchers
 
     yield make
@@ -253,7 +322,7 @@ def test_the_time_limits_notice_comes_as_early_as_asked_for(watch_on_slurm, lead
 
 @pytest.mark.parametrize("platform", sorted(set(Platform) - {Platform.SLURM}))
 def test_elsewhere_slurms_signals_and_its_time_limit_are_not_watched(platform):
-    watchers = make_watchers(TerminationConfig(), platform, environ=_IN_STEP)
+    watchers = make_watchers(TerminationConfig(), platform, environ=_IN_STEP, firmware=Firmware())
     try:
         assert watched_signals(watchers) == {"SIGTERM"}
         assert not watches_limit(watchers)
@@ -285,7 +354,9 @@ def test_watchers_that_are_still_open_do_not_count_as_handlers_of_the_program(wa
 
 def test_watchers_over_a_handler_of_the_program_do_not_hide_it(watch_on_slurm, own_handler):
     own_handler("SIGUSR1", lambda *_: None)
-    (watcher,) = make_watchers(TerminationConfig(signals=("SIGUSR1",)), Platform.LOCAL)
+    (watcher,) = make_watchers(
+        TerminationConfig(signals=("SIGUSR1",)), Platform.LOCAL, environ={}, firmware=Firmware()
+    )
     with watcher:
         assert watched_signals(watch_on_slurm()) == {"SIGTERM", "SIGUSR2"}
 
@@ -309,3 +380,116 @@ def test_caught_signals_are_read_from_the_kernels_word(tmp_path, status, caught)
 
 def test_without_the_kernels_word_no_other_handlers_are_known(tmp_path):
     assert auto._caught_signals(tmp_path / "missing") == set()
+
+
+@pytest.fixture
+def watch_on_cloud(monkeypatch):
+    """Makes the watchers of a cloud whose metadata server is on this machine, and closes them."""
+    monkeypatch.setattr(_slurm_control, "_USUAL_PLACES", "")
+    watchers = []
+    with FakeMetadataServer() as server:
+        environ = {}
+        for cloud in _CLOUDS:
+            environ |= server.environ(cloud)
+        del environ["TF_PREEMPT_CLOUD"]
+
+        def make(platform, firmware, *, config=None, **variables):
+            watchers.extend(
+                make_watchers(
+                    config or TerminationConfig(),
+                    platform,
+                    environ={**environ, **_IN_STEP, **variables},
+                    firmware=firmware,
+                )
+            )
+            return {type(watcher) for watcher in watchers} - {SignalWatcher, TimeLimitWatcher}
+
+        make.server, make.watchers = server, watchers
+        yield make
+        for watcher in watchers:
+            watcher.close()
+
+
+_FIRMWARES = {
+    "gce": Firmware(product_name="Google Compute Engine"),
+    "aws": Firmware(sys_vendor="Amazon EC2"),
+    "azure": Firmware(chassis_asset_tag="7783-7084-3265-9085-8269-3286-77"),
+}
+
+
+@pytest.mark.parametrize("cloud", _CLOUDS)
+@pytest.mark.parametrize("platform", sorted(set(Platform) - {Platform.AGENT_PLATFORM}))
+def test_the_machine_decides_whose_server_is_asked_and_not_who_started_the_program(
+    watch_on_cloud, cloud, platform
+):
+    assert watch_on_cloud(platform, _FIRMWARES[cloud]) == _CLOUDS[cloud]
+
+
+@pytest.mark.parametrize("cloud", _CLOUDS)
+def test_agent_platform_sees_to_its_machines_itself(watch_on_cloud, cloud):
+    assert watch_on_cloud(Platform.AGENT_PLATFORM, _FIRMWARES[cloud]) == set()
+    assert watch_on_cloud.server.asked() == 0
+
+
+@pytest.mark.parametrize("cloud", _CLOUDS)
+def test_a_cloud_may_be_named_or_excluded(watch_on_cloud, cloud):
+    assert watch_on_cloud(Platform.LOCAL, _FIRMWARES[cloud], TF_PREEMPT_CLOUD="none") == set()
+    assert watch_on_cloud(Platform.LOCAL, Firmware(), TF_PREEMPT_CLOUD=cloud) == _CLOUDS[cloud]
+
+
+@pytest.mark.parametrize(("value", "kinds"), [("true", set()), ("True", set()), ("false", {AwsWatcher})])
+def test_amazons_server_is_not_asked_where_its_own_libraries_must_not(watch_on_cloud, value, kinds):
+    assert watch_on_cloud(Platform.AWS, _FIRMWARES["aws"], AWS_EC2_METADATA_DISABLED=value) == kinds
+
+
+@pytest.mark.parametrize(
+    ("cloud", "happen", "source"),
+    [
+        ("gce", lambda server: server.gce.maintain(), "gce-maintenance"),
+        ("gce", lambda server: server.gce.preempt(), "gce-preempted"),
+        ("gce", lambda server: server.gce.appoint(in_s=60), "gce-upcoming-maintenance"),
+        ("aws", lambda server: server.aws.interrupt(), "aws-spot"),
+        ("azure", lambda server: server.azure.schedule(), "azure-scheduled-event"),
+    ],
+)
+def test_what_a_cloud_says_reaches_the_monitor(watch_on_cloud, cloud, happen, source):
+    watch_on_cloud(Platform.SLURM, _FIRMWARES[cloud])
+    notices = queue.Queue()
+    happen(watch_on_cloud.server)
+    with TerminationMonitor(watch_on_cloud.watchers, notices.put):
+        assert notices.get(timeout=30).source == source
+
+
+def test_a_wrong_address_is_refused_and_nothing_stays_caught(watch_on_cloud):
+    with pytest.raises(ConfigError, match="GCE_METADATA_HOST='x y'"):
+        watch_on_cloud(Platform.GCE, _FIRMWARES["gce"], GCE_METADATA_HOST="x y")
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_watchers_of_the_user_come_on_top_and_stay_open(caplog):
+    caplog.set_level("INFO")
+
+    class Mine(FunctionWatcher):
+        closed = False
+
+        def close(self):
+            self.closed = True
+
+    mine = Mine(lambda: True)
+    config = TerminationConfig(signals=(), watchers=[mine])
+    (watcher,) = make_watchers(config, Platform.LOCAL, environ={}, firmware=Firmware())
+    assert isinstance(watcher, LentWatcher)
+    with watcher:
+        assert watcher.poll() is not None
+    assert not mine.closed
+    assert "Platform local; sources of termination notices: Mine." in caplog.messages
+
+
+def test_the_grace_after_sigterm_is_its_deadline_on_every_platform():
+    (watcher,) = make_watchers(
+        TerminationConfig(), Platform.KUBERNETES, environ={"TF_PREEMPT_GRACE_S": "25"}, firmware=Firmware()
+    )
+    with watcher:
+        assert isinstance(watcher, GraceSignalWatcher)
+        signal.raise_signal(signal.SIGTERM)
+        assert 0 < notice_of(watcher).remaining_s() <= 25

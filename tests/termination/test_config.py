@@ -7,7 +7,7 @@ import types
 import pytest
 
 from tf_preempt.errors import ConfigError
-from tf_preempt.termination import Platform, SlurmOptions, TerminationConfig
+from tf_preempt.termination import FunctionWatcher, Platform, SlurmOptions, TerminationConfig
 
 
 def _nothing():
@@ -22,6 +22,7 @@ def test_defaults_leave_the_choice_to_the_platform():
     assert config.save_fn is None
     assert config.signals is None
     assert config.slurm == SlurmOptions()
+    assert config.watchers is None
 
 
 def test_positional_arguments_are_tensorflows_in_its_order():
@@ -32,7 +33,7 @@ def test_positional_arguments_are_tensorflows_in_its_order():
         30,
         repr,
     )
-    assert list(inspect.signature(TerminationConfig).parameters)[4:] == ["signals", "slurm"]
+    assert list(inspect.signature(TerminationConfig).parameters)[4:] == ["signals", "slurm", "watchers"]
     with pytest.raises(TypeError):
         TerminationConfig(_nothing, print, 30, repr, ("SIGTERM",))
 
@@ -144,6 +145,8 @@ def test_from_any_refuses_the_rest(value):
     [
         ("local", ("SIGTERM",)),
         ("gce", ("SIGTERM",)),
+        ("aws", ("SIGTERM",)),
+        ("azure", ("SIGTERM",)),
         ("kubernetes", ("SIGTERM",)),
         ("agent_platform", ("SIGTERM",)),
         ("slurm", ("SIGTERM", "SIGUSR1", "SIGUSR2")),
@@ -167,7 +170,7 @@ def test_for_platform_takes_changes():
     assert TerminationConfig.for_platform("slurm", signals=None) == TerminationConfig()
 
 
-@pytest.mark.parametrize("platform", ["Slurm", "aws", "", None], ids=repr)
+@pytest.mark.parametrize("platform", ["Slurm", "ibm", "", None], ids=repr)
 def test_for_platform_refuses_one_that_is_not_known(platform):
     with pytest.raises(ConfigError, match="expected one of local, slurm, gce") as caught:
         TerminationConfig.for_platform(platform)
@@ -194,4 +197,30 @@ def test_other_options_for_slurm_are_refused(value):
     with pytest.raises(ConfigError) as caught:
         TerminationConfig(slurm=value)
     assert f"slurm={value!r}; expected a tf_preempt.termination.SlurmOptions" in str(caught.value)
+    assert caught.value.hint
+
+
+def test_watchers_are_kept_in_order():
+    first, second = FunctionWatcher(_nothing), FunctionWatcher(_nothing)
+    assert TerminationConfig(watchers=[first, second]).watchers == (first, second)
+    assert TerminationConfig(watchers=()).watchers == ()
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        (FunctionWatcher(_nothing), "FunctionWatcher"),
+        ("aws", "str"),
+        ([FunctionWatcher(_nothing), "aws"], "str"),
+        ([FunctionWatcher], "ABCMeta"),
+        ([_nothing], "function"),
+        ({FunctionWatcher(_nothing)}, "set"),
+        (7, "int"),
+    ],
+)
+def test_what_is_no_sequence_of_watchers_is_refused(value, found):
+    with pytest.raises(ConfigError) as caught:
+        TerminationConfig(watchers=value)
+    assert f"watchers={value!r}; expected a sequence of TerminationWatcher objects" in str(caught.value)
+    assert f"found a {found}" in str(caught.value)
     assert caught.value.hint

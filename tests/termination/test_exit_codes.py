@@ -15,7 +15,15 @@ from tf_preempt.termination.exit_codes import (
     shell_status,
 )
 
-PLATFORMS = {"local": 42, "slurm": 42, "gce": 143, "kubernetes": 143, "agent_platform": 134}
+PLATFORMS = {
+    "local": 42,
+    "slurm": 42,
+    "aws": 42,
+    "azure": 42,
+    "gce": 143,
+    "kubernetes": 143,
+    "agent_platform": 134,
+}
 
 
 @pytest.mark.parametrize(("platform", "code"), PLATFORMS.items())

@@ -186,6 +186,8 @@ def test_the_fixed_address_where_the_environment_has_none(environ):
         "http://10.0.0.1?a=b",
         "user@10.0.0.1",
         "[::1",
+        "x y",
+        "x/y",
     ],
 )
 def test_what_is_no_address_is_refused(text):

@@ -10,7 +10,7 @@ import pytest
 
 from tf_preempt.errors import ConfigError
 from tf_preempt.termination import TerminationMonitor, TerminationNotice, TerminationWatcher
-from tf_preempt.termination.watcher import _Turn
+from tf_preempt.termination.watcher import LentWatcher, _Turn
 
 _WAIT_S = 10.0
 _FAST_S = 0.001
@@ -256,6 +256,25 @@ def test_close_closes_every_watcher_once_and_may_be_repeated(caplog):
     assert watchers[1].closed == 1
     (warning,) = _warnings(caplog)
     assert "_Polled could not be closed" in warning.getMessage()
+
+
+def test_lent_watcher_is_listened_to_by_one_monitor_after_the_other_and_left_open():
+    watcher = _Piped()
+    for letter in "ab":
+        notices = queue.Queue()
+        with TerminationMonitor([LentWatcher(watcher)], notices.put, poll_interval_s=_NEVER_S):
+            watcher.put(letter)
+            assert _sources(notices, 1) == [letter]
+    assert os.fstat(watcher.fileno())
+    watcher.close()
+
+
+def test_lent_watcher_that_fails_is_logged_by_its_own_name(caplog):
+    watcher = _Polled(ValueError("broken"))
+    with TerminationMonitor([LentWatcher(watcher)], lambda _: None, poll_interval_s=_FAST_S):
+        assert watcher.exhausted.wait(_WAIT_S)
+    assert _warnings(caplog)[0].getMessage().startswith("_Polled failed")
+    assert watcher.closed == 0
 
 
 def test_monitor_that_was_never_started_closes_its_watchers():

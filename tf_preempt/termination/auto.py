@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import logging
 import os
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tf_preempt._slurm import SlurmRun, is_slurm_job
 from tf_preempt._slurm_control import SlurmControl
 from tf_preempt.termination import _signal_hub
+from tf_preempt.termination.cloud import Cloud, Firmware, detect_cloud, read_line
 from tf_preempt.termination.config import TerminationConfig, usual_signals
 from tf_preempt.termination.function import FunctionWatcher
+from tf_preempt.termination.grace import GraceSignalWatcher, grace_s_of
 from tf_preempt.termination.signals import SignalWatcher
 from tf_preempt.termination.slurm_time_limit import TimeLimitWatcher
-from tf_preempt.termination.watcher import TerminationWatcher
+from tf_preempt.termination.watcher import LentWatcher, TerminationWatcher
 
 _log = logging.getLogger("tf_preempt")
-
-_DMI_PRODUCT_NAME_PATH = "/sys/class/dmi/id/product_name"
-_GCE_PRODUCT_NAME = "Google Compute Engine"
 
 
 class Platform(str, enum.Enum):
@@ -29,6 +29,8 @@ class Platform(str, enum.Enum):
     LOCAL = "local"
     SLURM = "slurm"
     GCE = "gce"
+    AWS = "aws"
+    AZURE = "azure"
     KUBERNETES = "kubernetes"
     AGENT_PLATFORM = "agent_platform"
 
@@ -39,7 +41,8 @@ class Platform(str, enum.Enum):
 def detect_platform(
     environ: Mapping[str, str] = os.environ,
     *,
-    dmi_product_name: str | os.PathLike[str] | Callable[[], str] = _DMI_PRODUCT_NAME_PATH,
+    dmi_product_name: str | os.PathLike[str] | Callable[[], str] | None = None,
+    firmware: Firmware | None = None,
 ) -> Platform:
     """Tells the platform from the environment and the firmware's name of the machine, without the network.
 
@@ -49,7 +52,9 @@ def detect_platform(
 
     Args:
         environ: the environment variables.
-        dmi_product_name: the file with the machine's product name, or a function that returns it.
+        dmi_product_name: the file with the machine's product name, or a function that returns it, if nothing
+            else of the firmware is to count.
+        firmware: what DMI says of the machine; None: it is read.
 
     Returns:
         The platform; `Platform.LOCAL` if nothing points to another one.
@@ -58,12 +63,16 @@ def detect_platform(
         SLURM_JOB_ID: set in every job of Slurm.
         CLOUD_ML_JOB_ID, AIP_*: set in custom training of Agent Platform (Vertex AI).
         KUBERNETES_SERVICE_HOST: set in every container of a pod.
+        TF_PREEMPT_CLOUD: ``gce``, ``aws``, ``azure`` or ``none``, whatever the firmware says.
+
+    Raises:
+        ConfigError: TF_PREEMPT_CLOUD has another value.
 
     References:
         https://slurm.schedmd.com/sbatch.html (OUTPUT ENVIRONMENT VARIABLES);
         https://cloud.google.com/vertex-ai/docs/training/code-requirements (environment variables);
         https://kubernetes.io/docs/concepts/services-networking/service/ (environment variables);
-        https://cloud.google.com/compute/docs/instances/detect-compute-engine (DMI); all seen 2026-11.
+        tf_preempt.termination.cloud (DMI); all seen 2026-11.
     """
     if is_slurm_job(environ):
         return Platform.SLURM
@@ -71,20 +80,11 @@ def detect_platform(
         return Platform.AGENT_PLATFORM
     if environ.get("KUBERNETES_SERVICE_HOST"):
         return Platform.KUBERNETES
-    if _product_name(dmi_product_name) == _GCE_PRODUCT_NAME:
-        return Platform.GCE
-    return Platform.LOCAL
-
-
-def _product_name(source: str | os.PathLike[str] | Callable[[], str]) -> str:
-    """The machine's product name; empty where the firmware has none (containers, ARM boards, macOS)."""
-    if callable(source):
-        return source().strip()
-    try:
-        with open(source, encoding="utf-8", errors="replace") as file:
-            return file.read().strip()
-    except OSError:
-        return ""
+    if dmi_product_name is not None:
+        name = dmi_product_name() if callable(dmi_product_name) else read_line(dmi_product_name)
+        firmware = Firmware(product_name=name.strip())
+    cloud = detect_cloud(environ, firmware or Firmware.read())
+    return Platform.LOCAL if cloud is None else Platform(cloud.value)
 
 
 def make_watchers(
@@ -94,10 +94,14 @@ def make_watchers(
     environ: Mapping[str, str] = os.environ,
     is_chief: bool = True,
     save_seconds: Callable[[], float | None] = lambda: None,
+    firmware: Firmware | None = None,
 ) -> list[TerminationWatcher]:
     """Makes the sources of notices for a platform.
 
     To be called in the main thread, because only there Python lets signals be caught.
+
+    A cloud's notices count whatever has started the process, because the VM goes away under a Slurm job and a
+    Kubernetes pod too.  Only Agent Platform sees to its VMs by itself.
 
     Args:
         config: what the user asked for.
@@ -105,35 +109,75 @@ def make_watchers(
         environ: the environment variables.
         is_chief: whether this worker also watches what all workers share: the time limit of a Slurm job.
         save_seconds: says what a save takes, in seconds, or None.
+        firmware: what DMI says of the machine; None: it is read.
 
     Returns:
         The watchers, to be handed to a `TerminationMonitor`, which closes them.  Signals are caught from now
         on.
 
+    Environment:
+        TF_PREEMPT_CLOUD: see `detect_platform`.
+        TF_PREEMPT_GRACE_S, TF_PREEMPT_GRACE_FILE: seconds from SIGTERM to SIGKILL, or a file that holds them.
+        AWS_EC2_METADATA_DISABLED: ``true``: Amazon's metadata server is not asked.
+        GCE_METADATA_HOST, AWS_EC2_METADATA_SERVICE_ENDPOINT, TF_PREEMPT_AZURE_METADATA_HOST: another one.
+
     Raises:
-        ConfigError: called outside the main thread while `config.signals` is not empty.
+        ConfigError: called outside the main thread while `config.signals` is not empty, or a variable above
+            has a value that cannot be used.
         SlurmError: a variable of Slurm is malformed.
     """
     watchers: list[TerminationWatcher] = []
     sources: list[str] = []
-    if config.termination_watcher_fn is not None:
-        watchers.append(FunctionWatcher(config.termination_watcher_fn))
-        sources.append("termination_watcher_fn")
-    run = SlurmRun.from_environ(environ) if platform is Platform.SLURM else None
-    watches_limit = run is not None and is_chief and config.slurm.time_limit_lead_s != 0
-    names = config.signals if config.signals is not None else _free_signals(usual_signals(str(platform)))
-    if names:
-        # Before anything that runs, because it is refused outside the main thread.
-        watchers.append(SignalWatcher(names))
-        sources.extend(map(str, names))
-    if run is not None and watches_limit:
+    with contextlib.ExitStack() as to_close:
+
+        def add(watcher: TerminationWatcher, *names: str) -> None:
+            watchers.append(to_close.enter_context(watcher))
+            sources.extend(names)
+
+        if config.termination_watcher_fn is not None:
+            add(FunctionWatcher(config.termination_watcher_fn), "termination_watcher_fn")
+        run = SlurmRun.from_environ(environ) if platform is Platform.SLURM else None
         lead_s = config.slurm.time_limit_lead_s
-        watchers.append(
-            TimeLimitWatcher(run, SlurmControl(environ), lead_s=lead_s, save_seconds=save_seconds)
-        )
-        sources.append("the job's time limit")
+        names = config.signals if config.signals is not None else _free_signals(usual_signals(str(platform)))
+        if names:
+            # Before anything that runs, because it is refused outside the main thread.
+            add(_signal_watcher(names, grace_s_of(environ)), *map(str, names))
+        if run is not None and is_chief and lead_s != 0:
+            control = SlurmControl(environ)
+            add(
+                TimeLimitWatcher(run, control, lead_s=lead_s, save_seconds=save_seconds),
+                "the job's time limit",
+            )
+        if platform is not Platform.AGENT_PLATFORM:
+            for watcher in _cloud_watchers(detect_cloud(environ, firmware or Firmware.read()), environ):
+                add(watcher, type(watcher).__name__)
+        for watcher in config.watchers or ():
+            add(LentWatcher(watcher), type(watcher).__name__)
+        to_close.pop_all()
     _log.info("Platform %s; sources of termination notices: %s.", platform, ", ".join(sources) or "none")
     return watchers
+
+
+def _signal_watcher(names: Sequence[str | signal.Signals], grace_s: float | None) -> SignalWatcher:
+    return SignalWatcher(names) if grace_s is None else GraceSignalWatcher(names, grace_s=grace_s)
+
+
+def _cloud_watchers(cloud: Cloud | None, environ: Mapping[str, str]) -> Iterator[TerminationWatcher]:
+    # Each imported where its machine is: the others need no HTTP client.
+    if cloud is Cloud.GCE:
+        from tf_preempt.termination import gce
+
+        yield gce.GceMaintenanceWatcher(environ=environ)
+        yield gce.GcePreemptionWatcher(environ=environ)
+        yield gce.GceUpcomingMaintenanceWatcher(environ=environ)
+    elif cloud is Cloud.AWS and environ.get("AWS_EC2_METADATA_DISABLED", "").lower() != "true":
+        from tf_preempt.termination import aws
+
+        yield aws.AwsWatcher(environ=environ)
+    elif cloud is Cloud.AZURE:
+        from tf_preempt.termination import azure
+
+        yield azure.AzureWatcher(environ=environ)
 
 
 def _free_signals(names: Sequence[str]) -> list[str]:

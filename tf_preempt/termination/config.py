@@ -12,11 +12,12 @@ from typing import Any
 from tf_preempt.errors import ConfigError
 from tf_preempt.termination.signals import parse_signals
 from tf_preempt.termination.slurm_options import SlurmOptions
+from tf_preempt.termination.watcher import TerminationWatcher
 
 _USUAL_SIGNALS = ("SIGTERM",)
 # Where a scheduler can be asked to send another signal before the end, as with Slurm's --signal=USR1@120.
 _SIGNALS_BY_PLATFORM = {"slurm": ("SIGTERM", "SIGUSR1", "SIGUSR2")}
-_PLATFORMS = ("local", "slurm", "gce", "kubernetes", "agent_platform")
+_PLATFORMS = ("local", "slurm", "gce", "aws", "azure", "kubernetes", "agent_platform")
 _TENSORFLOW_ARGUMENTS = ("termination_watcher_fn", "exit_fn", "grace_period", "save_fn")
 
 
@@ -43,10 +44,13 @@ class TerminationConfig:
         signals: names of the signals that are notices; None: SIGTERM, and in a Slurm job also SIGUSR1 and
             SIGUSR2 (``#SBATCH --signal``) where the program has no handler of its own for them.
         slurm: how to leave a Slurm job; see `SlurmOptions`.
+        watchers: more sources of notices than the platform's own.  A training listens to them and leaves them
+            open, so that the next one can; closing them is up to you.
 
     Raises:
         ConfigError: a function is not callable, `grace_period` is not a number of seconds from 0, a signal is
-            unknown or cannot be caught, or `slurm` is no `SlurmOptions`.
+            unknown or cannot be caught, `slurm` is no `SlurmOptions`, or `watchers` is no sequence of
+            `TerminationWatcher` objects.
 
     References:
         https://www.tensorflow.org/api_docs/python/tf/distribute/experimental/TerminationConfig (2.21)
@@ -58,6 +62,7 @@ class TerminationConfig:
     save_fn: Callable[..., object] | None = None
     signals: Sequence[str | signal.Signals] | None = dataclasses.field(default=None, kw_only=True)
     slurm: SlurmOptions = dataclasses.field(default_factory=SlurmOptions, kw_only=True)
+    watchers: Sequence[TerminationWatcher] | None = dataclasses.field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         for name in ("termination_watcher_fn", "exit_fn", "save_fn"):
@@ -71,6 +76,8 @@ class TerminationConfig:
                 f"TerminationConfig: slurm={self.slurm!r}; expected a tf_preempt.termination.SlurmOptions.",
                 hint="Pass slurm=SlurmOptions(requeue='never'), for example.",
             )
+        if self.watchers is not None:
+            object.__setattr__(self, "watchers", _checked_watchers(self.watchers))
 
     @property
     def leaves_sigterm_alone(self) -> bool:
@@ -85,7 +92,8 @@ class TerminationConfig:
         too.
 
         Args:
-            platform: ``"local"``, ``"slurm"``, ``"gce"``, ``"kubernetes"`` or ``"agent_platform"``.
+            platform: ``"local"``, ``"slurm"``, ``"gce"``, ``"aws"``, ``"azure"``, ``"kubernetes"`` or
+                ``"agent_platform"``.
             **changes: arguments of this class that replace the platform's.
 
         Raises:
@@ -140,6 +148,19 @@ def _check_callable(name: str, value: object) -> None:
             "function or None.",
             hint=f"Pass the function itself: {name}=my_function, not {name}=my_function().",
         )
+
+
+def _checked_watchers(value: object) -> tuple[TerminationWatcher, ...]:
+    is_sequence = isinstance(value, Sequence) and not isinstance(value, str)
+    for one in value if is_sequence else [value]:  # type: ignore[attr-defined]
+        if not is_sequence or not isinstance(one, TerminationWatcher):
+            raise ConfigError(
+                f"TerminationConfig: watchers={value!r}; expected a sequence of TerminationWatcher objects, "
+                f"and found a {type(one).__name__}.",
+                hint="Pass watchers=[AwsWatcher(rebalance_is_notice=True)], for example; None adds nothing "
+                "to the platform's own.",
+            )
+    return tuple(value)  # type: ignore[arg-type]
 
 
 def _check_grace_period(value: object) -> None:

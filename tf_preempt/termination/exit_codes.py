@@ -6,7 +6,8 @@ platform understands another one:
 ====================  ======  ===========================================================================
 where it runs         status  why this one
 ====================  ======  ===========================================================================
-local, Slurm          42      what TensorFlow's own preemption handler leaves with; collides with no signal
+local, Slurm, EC2,    42      what TensorFlow's own preemption handler leaves with; collides with no signal
+Azure
 GCE, Kubernetes       143     128 + SIGTERM, what a container that obeys SIGTERM leaves with; retried by
                               operators that tell exit statuses apart
 Agent Platform        134     128 + SIGABRT, of the few statuses documented as "may be transient"; 42 and
@@ -66,7 +67,7 @@ __all__ = [
 ]
 
 RESTART_LOCAL = 42
-"""Preempted and saved, start me again: on a local machine and under Slurm."""
+"""Preempted and saved, start me again: on a local machine, under Slurm, on EC2 and on Azure."""
 RESTART_SIGTERM = 143
 """The same on GCE and Kubernetes."""
 RESTART_AGENT_PLATFORM = 134
@@ -82,6 +83,8 @@ _RESTART_BY_PLATFORM = {
     "local": RESTART_LOCAL,
     "slurm": RESTART_LOCAL,
     "gce": RESTART_SIGTERM,
+    "aws": RESTART_LOCAL,
+    "azure": RESTART_LOCAL,
     "kubernetes": RESTART_SIGTERM,
     "agent_platform": RESTART_AGENT_PLATFORM,
 }
@@ -115,7 +118,8 @@ def restart_exit_code(platform: str) -> int:
     """The exit status that makes `platform` start a preempted program again.
 
     Args:
-        platform: ``"local"``, ``"slurm"``, ``"gce"``, ``"kubernetes"`` or ``"agent_platform"``.
+        platform: ``"local"``, ``"slurm"``, ``"gce"``, ``"aws"``, ``"azure"``, ``"kubernetes"`` or
+            ``"agent_platform"``.
 
     Raises:
         ConfigError: `platform` is none of these.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import http.client
+import re
 import socket
 import threading
 import time
@@ -79,8 +80,9 @@ class Endpoint:
             host, port = parts.hostname, parts.port
         except ValueError:
             parts, host, port = urllib.parse.SplitResult("", "", "", "", ""), None, None
+        is_host = host is not None and re.fullmatch(r"[A-Za-z0-9._:-]+", host)
         is_plain = parts.scheme == "http" and parts.path in ("", "/") and not (parts.query or parts.fragment)
-        if not host or not is_plain or parts.username is not None or port == 0:
+        if not host or not is_host or not is_plain or parts.username is not None or port == 0:
             raise ConfigError(
                 f"{variable}={text!r} (an environment variable) is no address of a metadata server; expected "
                 "host, host:port or http://host:port.",

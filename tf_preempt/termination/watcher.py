@@ -74,6 +74,29 @@ class TerminationWatcher(abc.ABC):
         self.close()
 
 
+class LentWatcher(TerminationWatcher):
+    """A watcher that belongs to somebody else, who closes it.
+
+    Args:
+        lent: the watcher.
+    """
+
+    def __init__(self, lent: TerminationWatcher) -> None:
+        self.lent = lent
+
+    def poll(self) -> TerminationNotice | None:
+        """Polls the watcher.
+
+        Raises:
+            Exception: whatever it raises.
+        """
+        return self.lent.poll()
+
+    def fileno(self) -> int | None:
+        """The watcher's file descriptor."""
+        return self.lent.fileno()
+
+
 @dataclasses.dataclass(eq=False)
 class _Turn:
     """When a watcher is asked next: the pure part of the monitor.
@@ -94,7 +117,8 @@ class _Turn:
 
     @property
     def name(self) -> str:
-        return type(self.watcher).__name__
+        watcher = self.watcher.lent if isinstance(self.watcher, LentWatcher) else self.watcher
+        return type(watcher).__name__
 
     def rests(self, now: float) -> bool:
         """Whether the pause after a failure is not over."""
