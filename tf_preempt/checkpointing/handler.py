@@ -128,6 +128,7 @@ class PreemptionCheckpointHandler:
         self._counts_turns = False
         self._said_ignored = False
         self._looked_at: list[Any] = []
+        self._known_steps: dict[int, Any] = {}  # functions that need no more looks, by `id`
         self._finished = False
         # Before the start, which adds a counter of TensorFlow's to the checkpoint.
         self._own_state = OwnState(checkpoint)
@@ -212,26 +213,41 @@ class PreemptionCheckpointHandler:
             Preempted: in its place, in a notebook or with ``on_preemption="raise"``.
             CheckpointWriteError: a save failed; the checkpoints before it are untouched.
         """
-        function = distributed_train_function
-        execution = self._unsaved.execution(
-            getattr(function, "__code__", function),
-            lambda: functions_in(function),
-            (args, kwargs),
-            partly_eager=not _tf_internals.is_tf_function(function),
-        )
-        with self._session.guard(), execution:
-            result = function(*args, **kwargs)
-        self._look_at_step(function)
+        key = getattr(distributed_train_function, "__code__", distributed_train_function)
+        with self._session.guard():
+            if id(key) in self._known_steps:
+                result = distributed_train_function(*args, **kwargs)
+            else:
+                result = self._run_watched(key, distributed_train_function, args, kwargs)
         if not self._counts_turns:
             self._count_step()
         return result
 
-    def _look_at_step(self, function: Callable[..., Any]) -> None:
-        """Looks for random ops, once at each function; a lambda may be another object in each step."""
-        key = getattr(function, "__code__", function)
+    def _run_watched(
+        self, key: Any, function: Callable[..., _T], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> _T:
+        """The first executions of a function: looks for random ops, and for variables in no checkpoint.
+
+        Args:
+            key: of the function: a lambda may be another object in each step.
+            function: to be called.
+            args: for the function.
+            kwargs: for the function.
+        """
+        execution = self._unsaved.execution(
+            key,
+            lambda: functions_in(function),
+            (args, kwargs),
+            partly_eager=not _tf_internals.is_tf_function(function),
+        )
+        with execution:
+            result = function(*args, **kwargs)
         if key not in self._looked_at and len(self._looked_at) < MOST_FUNCTIONS:
             self._looked_at.append(key)
             warn_of_random_ops(functions_in(function))
+        if self._unsaved.knows(key):
+            self._known_steps[id(key)] = key
+        return result
 
     def _look_at_loop(self, frame: types.FrameType) -> None:
         """Looks for the functions of a loop that gives none to `run`, after its first step."""

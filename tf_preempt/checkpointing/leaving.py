@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import sys
+import types
+from collections.abc import Callable
 from typing import NoReturn
 
 from tf_preempt.errors import CoordinationError, Preempted
@@ -12,6 +14,33 @@ from tf_preempt.termination.config import TerminationConfig
 from tf_preempt.termination.exit_codes import PERMANENT, restart_exit_code
 
 _log = logging.getLogger("tf_preempt")
+
+
+class Guard:
+    """A block that tells of the exception that ends it, which then goes on unless the telling raises another.
+
+    It is entered at every step: a generator's context manager would cost more than all else of a step.
+
+    Args:
+        on_error: called with the exception.
+    """
+
+    __slots__ = ("_on_error",)
+
+    def __init__(self, on_error: Callable[[BaseException | None], object]) -> None:
+        self._on_error = on_error
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: types.TracebackType | None,
+    ) -> None:
+        if kind is not None:
+            self._on_error(error)
 
 
 class Leaving:

@@ -7,13 +7,12 @@ drive: they say where boundaries are and what has to be saved there, it says whe
 from __future__ import annotations
 
 import atexit
-import contextlib
 import itertools
 import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import tensorflow as tf
@@ -27,7 +26,7 @@ from tf_preempt.checkpointing.departure import Departure
 from tf_preempt.checkpointing.determinism import warn_if_ops_may_differ
 from tf_preempt.checkpointing.directory import DirectoryClaim
 from tf_preempt.checkpointing.key_value import CoordinationServiceStore, KeyValueStore, LocalStore
-from tf_preempt.checkpointing.leaving import Leaving, gist
+from tf_preempt.checkpointing.leaving import Guard, Leaving, gist
 from tf_preempt.checkpointing.news import say
 from tf_preempt.checkpointing.restoring import NothingGoodLeftError, Restored, Restorer
 from tf_preempt.checkpointing.saving import Saver, Snapshot
@@ -47,6 +46,7 @@ _log = logging.getLogger("tf_preempt")
 _ordinals = itertools.count()
 _unanswered: list[TerminationNotice] = []
 """Notices that came when a training was complete; the next one of the program answers them."""
+_WORKER_LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, errors.CoordinationError)
 _LOST_WAIT_S = 1.0  # who leaves has waited for its own commit; others wait for workers that may be gone
 
 
@@ -99,6 +99,7 @@ class TrainingSession:
             directory=committer.directory,
             program_goes_on=options.raise_on_preemption,
         )
+        self._guard = Guard(self._leave_if_lost)
         self._agreement = Agreement(
             self._store,
             worker=cluster.worker,
@@ -336,10 +337,13 @@ class TrainingSession:
             SystemExit: likewise, with the platform's restart code; also when another worker was lost.
         """
         self._record.step(step)
-        with self.guard():
+        try:
             decision = self._agreement.boundary()
             if decision is None and self._commits is not None:
                 self._commits.check()
+        except _WORKER_LOST as error:
+            self._leave_if_lost(error)
+            raise
         if decision is not None and unchanged:
             self._act_unchanged(decision)
         elif decision is not None:
@@ -468,18 +472,16 @@ class TrainingSession:
 
     # ------------------------------------------------------------------------------------- lost workers
 
-    @contextlib.contextmanager
-    def guard(self) -> Iterator[None]:
-        """Leaves with the restart code when another worker is lost while the block runs.
+    def guard(self) -> Guard:
+        """A block that is left with the restart code when another worker is lost while it runs.
 
         Raises:
             SystemExit: another worker, or the chief with the coordination service, is gone.
         """
-        try:
-            yield
-        except (tf.errors.UnavailableError, tf.errors.AbortedError, errors.CoordinationError) as error:
-            if self._cluster.workers == 1:
-                raise
+        return self._guard
+
+    def _leave_if_lost(self, error: BaseException | None) -> None:
+        if isinstance(error, _WORKER_LOST) and self._cluster.workers > 1:
             self._leave_without(error)
 
     def _leave_without(self, error: Exception) -> NoReturn:

@@ -105,6 +105,10 @@ class UnsavedVariables:
             if one.has_changed:
                 self._watched.setdefault(handle, one)
 
+    def knows(self, key: Any) -> bool:
+        """Says whether `execution` has no more to look for in the function of this key."""
+        return any(step.executions > 1 for step in self._steps if step.key is key or step.key == key)
+
     def look_at(self, functions: Iterable[Any]) -> None:
         """Looks at functions that were executed elsewhere, in place of `execution`.
 
