@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 
 from tf_preempt import termination
-from tf_preempt.termination import Platform, aws, azure, background, detect_platform, gce
+from tf_preempt.termination import Platform, appointments, aws, azure, background, detect_platform, gce
 from tf_preempt.termination.cloud import DMI_DIRECTORY, Firmware
 from tf_preempt.termination.exit_codes import restart_exit_code
 from tf_preempt.testing.metadata_server import Misbehaviour
@@ -115,7 +115,8 @@ def test_events_of_azure_that_are_notices_are_named():
     assert set(code(row["when"])) == azure._ENDING
 
 
-def test_pauses_after_failures_are_those_of_the_page():
+def test_times_in_the_text_are_those_of_the_code():
+    assert f"put off until {appointments._SECOND_LEAD_S:.0f} s before" in PAGE
     assert f"{background._LONGEST_PAUSE_S:.0f} at most" in PAGE
     assert DMI_DIRECTORY in PAGE
 

@@ -443,17 +443,18 @@ def test_amazons_server_is_not_asked_where_its_own_libraries_must_not(watch_on_c
 
 
 @pytest.mark.parametrize(
-    ("cloud", "happen", "source"),
+    ("cloud", "path", "happen", "source"),
     [
-        ("gce", lambda server: server.gce.maintain(), "gce-maintenance"),
-        ("gce", lambda server: server.gce.preempt(), "gce-preempted"),
-        ("gce", lambda server: server.gce.appoint(in_s=60), "gce-upcoming-maintenance"),
-        ("aws", lambda server: server.aws.interrupt(), "aws-spot"),
-        ("azure", lambda server: server.azure.schedule(), "azure-scheduled-event"),
+        ("gce", "maintenance-event", lambda server: server.gce.maintain(), "gce-maintenance"),
+        ("gce", "preempted", lambda server: server.gce.preempt(), "gce-preempted"),
+        ("gce", "upcoming", lambda server: server.gce.appoint(in_s=60), "gce-upcoming-maintenance"),
+        ("aws", "instance-action", lambda server: server.aws.interrupt(), "aws-spot"),
+        ("azure", "scheduledevents", lambda server: server.azure.schedule(), "azure-scheduled-event"),
     ],
 )
-def test_what_a_cloud_says_reaches_the_monitor(watch_on_cloud, cloud, happen, source):
+def test_what_a_cloud_says_reaches_the_monitor(watch_on_cloud, cloud, path, happen, source):
     watch_on_cloud(Platform.SLURM, _FIRMWARES[cloud])
+    watch_on_cloud.server.wait_until_asked(path)  # the first answer is no news
     notices = queue.Queue()
     happen(watch_on_cloud.server)
     with TerminationMonitor(watch_on_cloud.watchers, notices.put):

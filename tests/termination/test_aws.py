@@ -49,14 +49,30 @@ def test_an_interruption_is_a_notice_of_two_minutes(server, watch, action):
     assert 90 < notice.remaining_s() <= 121
 
 
-def test_an_interruption_from_before_has_its_deadline_too(server, watch):
-    server.aws.interrupt(in_s=60)
-    assert 30 < notice_of(watch()).remaining_s() <= 61
+def test_an_interruption_from_before_is_told_half_a_minute_before_its_time(server, watch):
+    now = [1796032800.0]
+    server.aws._clock = lambda: now[0]
+    server.aws.interrupt(in_s=100)
+    watcher = watch(clock=lambda: now[0])
+    look_again(server, times=3)
+    assert not has_notice(watcher)
+    now[0] += 75
+    look_again(server)
+    assert 20 < notice_of(watcher).remaining_s() <= 25
+
+
+def test_an_interruption_that_is_over_is_no_notice(server, watch, caplog):
+    server.aws.interrupt("stop", in_s=-3600)
+    watcher = watch()
+    look_again(server, times=3)
+    assert not has_notice(watcher)
+    assert ["under way already" in words for words in warnings_of(caplog)] == [True]
 
 
 def test_an_interruption_is_told_once(server, watch):
-    server.aws.interrupt(in_s=60)
     watcher = watch()
+    look_again(server)
+    server.aws.interrupt(in_s=60)
     notice_of(watcher)
     look_again(server, times=3)
     assert not has_notice(watcher)
@@ -64,21 +80,27 @@ def test_an_interruption_is_told_once(server, watch):
     assert "stop" in notice_of(watcher).reason
 
 
-@pytest.mark.parametrize(("is_notice", "warnings"), [(True, 0), (False, 1)])
-def test_a_recommendation_is_a_notice_only_if_asked_for(server, watch, caplog, is_notice, warnings):
-    server.aws.recommend_rebalance()
+@pytest.mark.parametrize("from_before", [True, False])
+@pytest.mark.parametrize("is_notice", [True, False])
+def test_a_recommendation_is_a_notice_only_if_asked_for(server, watch, caplog, is_notice, from_before):
+    if from_before:
+        server.aws.recommend_rebalance()
     watcher = watch(rebalance_is_notice=is_notice)
+    look_again(server, "rebalance")
+    if not from_before:
+        server.aws.recommend_rebalance()
     look_again(server, "rebalance", times=3)
-    assert len(warnings_of(caplog)) == warnings
-    if is_notice:
+    assert len(warnings_of(caplog)) == (0 if is_notice and not from_before else 1)
+    if is_notice and not from_before:
         notice = notice_of(watcher)
         assert (notice.source, notice.deadline) == ("aws-rebalance", None)
     assert not has_notice(watcher)
 
 
 def test_maintenance_gives_its_notice_shortly_before(server, watch):
-    server.aws.schedule("instance-retirement", in_s=100)
     watcher = watch()
+    look_again(server, SCHEDULED)
+    server.aws.schedule("instance-retirement", in_s=100)
     notice = notice_of(watcher)
     assert notice.source == "aws-maintenance"
     assert notice.reason.startswith("scheduled maintenance: instance-retirement at ")

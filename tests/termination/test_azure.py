@@ -104,8 +104,20 @@ def test_a_program_started_in_an_event_stays(server, watch, caplog):
     assert ["under way already" in words for words in warnings_of(caplog)] == [True]
 
 
+def test_an_event_for_which_an_earlier_program_has_left_is_told_later(server, watch):
+    now = [1796032800.0]
+    server.azure._clock = lambda: now[0]
+    server.azure.schedule("Preempt", in_s=90)
+    watcher = watch(clock=lambda: now[0])
+    look_again(server, times=3)
+    assert not has_notice(watcher)
+    now[0] += 65
+    assert 20 < notice_of(watcher).remaining_s() <= 25
+
+
 def test_an_event_that_is_announced_again_is_told_again(server, watch):
     watcher = watch()
+    look_again(server)
     server.azure.schedule()
     notice_of(watcher)
     server.azure.clear()
@@ -116,6 +128,7 @@ def test_an_event_that_is_announced_again_is_told_again(server, watch):
 
 def test_events_of_which_notices_were_given_are_acknowledged(server, watch):
     watcher = watch()
+    look_again(server)
     server.azure.schedule("Freeze", event_id="freeze")
     server.azure.schedule("Reboot", in_s=900, event_id="far")
     server.azure.schedule("Preempt", event_id="near")
@@ -128,6 +141,7 @@ def test_events_of_which_notices_were_given_are_acknowledged(server, watch):
 
 def test_where_nothing_was_announced_nothing_is_acknowledged(server, watch):
     watcher = watch()
+    look_again(server)
     server.azure.schedule()
     notice_of(watcher)
     server.azure.clear()
@@ -138,6 +152,7 @@ def test_where_nothing_was_announced_nothing_is_acknowledged(server, watch):
 
 def test_an_acknowledgement_works_after_the_end_of_the_watch(server, watch):
     watcher = watch()
+    look_again(server)
     server.azure.schedule()
     notice_of(watcher)
     watcher.close()
@@ -146,6 +161,7 @@ def test_an_acknowledgement_works_after_the_end_of_the_watch(server, watch):
 
 def test_an_acknowledgement_that_is_not_taken_is_an_error(server, watch):
     watcher = watch()
+    look_again(server)
     server.azure.schedule()
     notice_of(watcher)
     server.misbehave("500")
@@ -194,9 +210,12 @@ def test_a_beginning_that_is_no_date_is_said_and_survived(server, watch, caplog)
 
 
 def test_an_event_that_tells_no_beginning_is_a_notice_at_once(server, watch):
-    server.azure.schedule()
-    server.azure._events["event-1"]["NotBefore"] = ""
-    assert notice_of(watch()).deadline is None
+    watcher = watch()
+    look_again(server)
+    with server._changed:
+        server.azure.schedule()
+        server.azure._events["event-1"]["NotBefore"] = ""
+    assert notice_of(watcher).deadline is None
 
 
 def test_an_address_that_is_none_is_refused():

@@ -83,16 +83,46 @@ def test_a_maintenance_is_told_once_and_the_next_one_again(server, watch):
     notice_of(watcher)
 
 
-def test_a_maintenance_from_before_has_no_deadline(server, watch):
-    server.gce.maintain()
-    assert notice_of(watch(GceMaintenanceWatcher, waits=False)).deadline is None
+@pytest.mark.parametrize(
+    ("kind", "happen"),
+    [
+        (GceMaintenanceWatcher, lambda server: server.gce.maintain()),
+        (GcePreemptionWatcher, lambda server: server.gce.preempt()),
+    ],
+)
+def test_what_was_said_before_the_program_began_is_no_notice(server, watch, caplog, kind, happen):
+    happen(server)
+    watcher = watch(kind)
+    assert not has_notice(watcher)
+    assert ["since before this program began" in words for words in warnings_of(caplog)] == [True]
+    happen(server)  # the same value, with another ETag
+    server.wait_until_asked(kind._key, times=3)
+    assert not has_notice(watcher)
 
 
-def test_a_maintenance_from_before_has_the_deadline_of_its_appointment(server, watch):
+@pytest.mark.parametrize(
+    ("kind", "happen"),
+    [
+        (GceMaintenanceWatcher, lambda server: server.gce.maintain()),
+        (GcePreemptionWatcher, lambda server: server.gce.preempt()),
+    ],
+)
+def test_what_was_said_while_the_server_did_not_answer_at_first_is_a_notice_without_deadline(
+    server, watch, kind, happen
+):
+    server.misbehave("503")
+    watcher = watch(kind, waits=False)
+    server.wait_until_asked(kind._key, times=2)
+    happen(server)
+    server.behave()
+    assert notice_of(watcher).deadline is None
+
+
+def test_an_appointment_is_the_deadline_of_a_maintenance(server, watch):
     server.gce.appoint(in_s=1800)
+    watcher = watch(GceMaintenanceWatcher, has_gpu=lambda: True)
     server.gce.maintain()
-    notice = notice_of(watch(GceMaintenanceWatcher, waits=False, has_gpu=lambda: True))
-    assert 1700 < notice.remaining_s() <= 1800
+    assert 1700 < notice_of(watcher).remaining_s() <= 1800
 
 
 @pytest.mark.parametrize("in_s", [-60.0, 7200.0], ids=["past", "of another maintenance"])
@@ -132,11 +162,6 @@ def test_a_preemption_is_a_notice_of_half_a_minute(server, watch):
     assert not has_notice(watcher)
 
 
-def test_a_preemption_from_before_is_a_notice_without_deadline(server, watch):
-    server.gce.preempt()
-    assert notice_of(watch(GcePreemptionWatcher, waits=False)).deadline is None
-
-
 def test_an_appointment_gives_its_notice_shortly_before(server, watch):
     watcher = watch(GceUpcomingMaintenanceWatcher)
     server.gce.appoint(in_s=100)
@@ -170,6 +195,16 @@ def test_an_appointment_is_told_once_and_another_one_again(server, watch):
     server.wait_until_asked("upcoming", times=4)
     server.gce.appoint(in_s=90)
     assert notice_of(watcher).remaining_s() > 60
+
+
+def test_an_appointment_for_which_an_earlier_program_has_left_is_told_later(server, watch):
+    now = [1796032800.0]
+    server.gce._clock = lambda: now[0]
+    server.gce.appoint(in_s=100)
+    watcher = watch(GceUpcomingMaintenanceWatcher, clock=lambda: now[0], hang_s=1.0)
+    assert not has_notice(watcher)
+    now[0] += 75.0
+    assert 20 < notice_of(watcher).remaining_s() <= 25
 
 
 def test_a_maintenance_that_begins_at_once_is_a_notice(server, watch):

@@ -5,6 +5,9 @@ shortly before it, because a program that leaves earlier is started again on the
 recommendation says that an interruption is more likely than usual, not that there will be one: it is logged,
 and is a notice only if asked for.
 
+A notice that is due already when the watch begins is put off until 30 s before its time: a program that has
+left for it, and was started again on the same instance, would leave again and again.
+
 References (seen 2026-11):
     https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/configuring-instance-metadata-service.html (version 2:
     tokens, their time to live)
@@ -21,11 +24,13 @@ from __future__ import annotations
 import http.client
 import json
 import logging
+import math
 import os
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tf_preempt.termination.appointments import Appointments, Verdict
 from tf_preempt.termination.background import BackgroundWatcher
 from tf_preempt.termination.metadata_client import (
     Answer,
@@ -50,7 +55,7 @@ _TTL_HEADER = "X-aws-ec2-metadata-token-ttl-seconds"
 _TTL_S = 21600
 
 _PAUSE_S = 5.0
-_PAUSE_MAINTENANCE_S = 60.0
+_PAUSE_MAINTENANCE_S = 15.0
 _APPOINTMENT_LEAD_S = 120.0
 _ANSWERS = (http.client.OK, http.client.NOT_FOUND)
 
@@ -104,9 +109,9 @@ class AwsWatcher(BackgroundWatcher):
         self._monotonic = monotonic
         self._token: str | None = None
         self._token_ends = 0.0
-        self._said: set[tuple[str, ...]] = set()
+        self._appointments = Appointments()
+        self._recommended: str | None = None
         self._maintenance_due = 0.0
-        self._is_first_maintenance = True
         self._start()
 
     def _look(self) -> float:
@@ -114,7 +119,6 @@ class AwsWatcher(BackgroundWatcher):
         if self._monotonic() >= self._maintenance_due:
             self._look_for_recommendation()
             self._look_for_maintenance()
-            self._is_first_maintenance = False
             self._maintenance_due = self._monotonic() + self._maintenance_pause_s
         return self._pause_s
 
@@ -126,21 +130,20 @@ class AwsWatcher(BackgroundWatcher):
         if value is None:
             return
         action, when = _field(value, "action"), _field(value, "time")
-        deadline = self._at(_seconds(parse_rfc3339, when))
-        if self._is_news("spot", action, when):
-            self._give(
-                TerminationNotice(
-                    source=self.SPOT_SOURCE,
-                    reason=f"Spot interruption: {action} at {when}",
-                    deadline=deadline,
-                )
-            )
+        self._consider(
+            self.SPOT_SOURCE,
+            f"Spot interruption: {action} at {when}",
+            starts=_seconds(parse_rfc3339, when),
+            lead_s=math.inf,
+        )
 
     def _look_for_recommendation(self) -> None:
         value = self._get("events/recommendations/rebalance")
-        if value is None or not self._is_news("rebalance", _field(value, "noticeTime")):
+        when, before = None if value is None else _field(value, "noticeTime"), self._recommended
+        self._recommended = when
+        if when is None or when == before:
             return
-        if self._rebalance_is_notice:
+        if self._rebalance_is_notice and not self._is_first_try:
             self._give(TerminationNotice(source=self.REBALANCE_SOURCE, reason="rebalance recommendation"))
         else:
             _log.warning(
@@ -156,38 +159,26 @@ class AwsWatcher(BackgroundWatcher):
             raise MetadataError(f"events/maintenance/scheduled is {str(events)[:80]!r}; expected a list.")
         for event in events:
             if _field(event, "State") == "active":
-                self._consider(_field(event, "Code"), _field(event, "NotBefore"))
+                code, not_before = _field(event, "Code"), _field(event, "NotBefore")
+                self._consider(
+                    self.MAINTENANCE_SOURCE,
+                    f"scheduled maintenance: {code} at {not_before}",
+                    starts=_seconds(parse_http_date, not_before),
+                    lead_s=self._lead_s,
+                )
 
-    def _consider(self, code: str, not_before: str) -> None:
-        starts = _seconds(parse_http_date, not_before)
+    def _consider(self, source: str, reason: str, *, starts: float, lead_s: float) -> None:
+        """Gives a notice when it is time for it, once."""
         left_s = starts - self._clock()
-        if left_s > self._lead_s or not self._is_news("maintenance", code, not_before):
-            return
-        if left_s <= 0 and self._is_first_maintenance:
+        verdict = self._appointments.verdict((source, reason), left_s, lead_s, is_first=self._is_first_try)
+        if verdict is Verdict.UNDER_WAY:
             _log.warning(
-                "Maintenance of this instance (%s, since %s) is under way already; training goes on until "
-                "another notice comes.",
-                code,
-                not_before,
+                "%s: under way already, since before this program began; training goes on until another "
+                "notice comes.",
+                reason,
             )
-            return
-        self._give(
-            TerminationNotice(
-                source=self.MAINTENANCE_SOURCE,
-                reason=f"scheduled maintenance: {code} at {not_before}",
-                deadline=self._at(starts),
-            )
-        )
-
-    def _is_news(self, *words: str) -> bool:
-        """Whether this is said for the first time."""
-        is_news = words not in self._said
-        self._said.add(words)
-        return is_news
-
-    def _at(self, when: float) -> float:
-        """The moment, told in seconds since the epoch, on the clock of deadlines."""
-        return self._monotonic() + when - self._clock()
+        elif verdict is Verdict.DUE:
+            self._give(TerminationNotice(source=source, reason=reason, deadline=self._monotonic() + left_s))
 
     def _get(self, key: str) -> Any:
         """The value of a key; None if there is none."""

@@ -2,7 +2,8 @@
 
 An event may be for other VMs than this one, as all VMs of a set are told of all.  One that only freezes the
 VM for some seconds is no notice.  An event that begins much later gives its notice shortly before it begins,
-because a program that leaves earlier is started again on the same VM.
+because a program that leaves earlier is started again on the same VM; for the same reason, one that is due
+already when the watch begins is put off until 30 s before.
 
 References (seen 2026-11):
     https://learn.microsoft.com/en-us/azure/virtual-machines/linux/scheduled-events (events;
@@ -21,6 +22,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tf_preempt.termination.appointments import Appointments, Verdict
 from tf_preempt.termination.background import BackgroundWatcher
 from tf_preempt.termination.metadata_client import Endpoint, MetadataClient, MetadataError
 from tf_preempt.termination.notice import TerminationNotice
@@ -90,7 +92,8 @@ class AzureWatcher(BackgroundWatcher):
         self._monotonic = monotonic
         self._name: str | None = None
         self._is_first = True
-        self._said: set[str] = set()
+        self._appointments = Appointments()
+        self._harmless: set[str] = set()
         self._noticed: tuple[str, ...] = ()
         self._start()
 
@@ -127,7 +130,8 @@ class AzureWatcher(BackgroundWatcher):
         for event in events:
             self._consider(event)
         present = {event["EventId"] for event in events}
-        self._said &= present
+        self._appointments.keep(present)
+        self._harmless &= present
         self._noticed = tuple(event_id for event_id in self._noticed if event_id in present)
         self._is_first = False
         return self._pause_s
@@ -144,34 +148,27 @@ class AzureWatcher(BackgroundWatcher):
         return self._name
 
     def _consider(self, event: Mapping[str, Any]) -> None:
-        event_id, kind = event["EventId"], event["EventType"]
-        if event_id in self._said:
-            return
+        event_id, kind, status = event["EventId"], event["EventType"], event.get("EventStatus")
         if kind not in _ENDING:
-            self._said.add(event_id)
-            _log.info("This VM is about to stand still for a moment (%s); it goes on by itself.", kind)
+            if event_id not in self._harmless:
+                _log.info("This VM is about to stand still for a moment (%s); it goes on by itself.", kind)
+            self._harmless.add(event_id)
             return
-        is_begun = event.get("EventStatus") == "Started"
-        starts = None if is_begun else _starts_of(event)
+        starts = None if status == "Started" else _starts_of(event)
         left_s = None if starts is None else starts - self._clock()
-        if left_s is not None and left_s > self._lead_s:
-            return
-        self._said.add(event_id)
-        if is_begun and self._is_first:
+        verdict = self._appointments.verdict(event_id, left_s, self._lead_s, is_first=self._is_first_try)
+        if verdict is Verdict.UNDER_WAY:
             _log.warning(
-                "An event of this VM (%s) is under way already; training goes on until another notice comes.",
-                kind,
+                "%s of the VM is under way already; training goes on until another notice comes.", kind
             )
-            return
-        self._noticed = (*self._noticed, event_id)
-        deadline = None if left_s is None else self._monotonic() + left_s
-        self._give(
-            TerminationNotice(
-                source=self.SOURCE,
-                reason=f"{kind} of the VM is {event.get('EventStatus')}",
-                deadline=deadline,
+        elif verdict is Verdict.DUE:
+            self._noticed = (*self._noticed, event_id)
+            deadline = None if left_s is None else self._monotonic() + left_s
+            self._give(
+                TerminationNotice(
+                    source=self.SOURCE, reason=f"{kind} of the VM is {status}", deadline=deadline
+                )
             )
-        )
 
 
 def _events_of(text: str, vm_name: str) -> list[dict[str, Any]]:

@@ -40,6 +40,7 @@ class BackgroundWatcher(TerminationWatcher):
     def __init__(self, *, first_retry_s: float = 1.0) -> None:
         self._first_retry_s = first_retry_s
         self._failures = 0
+        self._has_looked = False
         self._closing = threading.Event()
         self._lock = threading.Lock()
         self._notices: collections.deque[TerminationNotice] = collections.deque()
@@ -47,6 +48,11 @@ class BackgroundWatcher(TerminationWatcher):
         self._thread = threading.Thread(
             target=self._run, name=f"tf_preempt-{type(self).__name__}", daemon=True
         )
+
+    @property
+    def _is_first_try(self) -> bool:
+        """Whether this is the first look, so that what it finds was there before the training."""
+        return not self._has_looked
 
     @abc.abstractmethod
     def _look(self) -> float:
@@ -108,6 +114,7 @@ class BackgroundWatcher(TerminationWatcher):
                 pause_s = self._report_failure(error)
             else:
                 self._report_success()
+            self._has_looked = True
             self._closing.wait(pause_s)
 
     def _report_failure(self, error: BaseException) -> float:

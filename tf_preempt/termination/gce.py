@@ -4,9 +4,8 @@ Three keys tell of it, and each has a watcher: ``maintenance-event`` (the host i
 ``preempted`` (a Spot VM is taken away), ``upcoming-maintenance`` (maintenance with an appointment, as TPU VMs
 and some GPU VMs have it).
 
-What a key says already when it is asked for the first time began at a time that nobody knows.  Such a notice
-has no deadline, unless the server tells an appointment; and a maintenance that is under way already gives no
-notice, because a program that is started meanwhile would leave, be started again, and leave again.
+What a key says already when the watch begins is no notice, except 30 s before an appointment: a program that
+has left for it, and was started again on the same VM, would leave again and again, for up to an hour.
 
 References (seen 2026-11):
     https://cloud.google.com/compute/docs/metadata/getting-live-migration-notice (maintenance-event; 60 s,
@@ -24,6 +23,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tf_preempt.termination.appointments import Appointments, Verdict
 from tf_preempt.termination.gce_appointment import Maintenance, parse_maintenance
 from tf_preempt.termination.gce_key import INSTANCE, GceKeyWatcher
 from tf_preempt.termination.metadata_client import Answer, MetadataError
@@ -72,7 +72,7 @@ class GceMaintenanceWatcher(GceKeyWatcher):
         self._value = "NONE"
         super().__init__(**arguments)
 
-    def _interpret(self, answer: Answer, *, since: float | None) -> None:
+    def _interpret(self, answer: Answer) -> None:
         value = answer.text.strip()
         if value not in self._VALUES:
             raise MetadataError(f"{self._key} is {value[:80]!r}; expected one of {', '.join(self._VALUES)}.")
@@ -81,17 +81,23 @@ class GceMaintenanceWatcher(GceKeyWatcher):
             _log.info(
                 "This VM is about to be moved to another host; it stands still for a moment and goes on."
             )
+        elif is_news and self._is_first_try:
+            _log.warning(
+                "The host of this VM is to be maintained (%s, since before this program began); training "
+                "goes on until another notice comes.",
+                value,
+            )
         elif is_news:
-            self._give(TerminationNotice(source=self.SOURCE, reason=value, deadline=self._deadline(since)))
+            self._give(TerminationNotice(source=self.SOURCE, reason=value, deadline=self._deadline()))
 
-    def _deadline(self, since: float | None) -> float | None:
+    def _deadline(self) -> float | None:
         notice_s = _GPU_MAINTENANCE_NOTICE_S if self._has_gpu() else _MAINTENANCE_NOTICE_S
         now = self._monotonic()
-        latest = (now if since is None else since) + notice_s
+        latest = (now if self._since is None else self._since) + notice_s
         appointment = self._appointment()
         if appointment is not None and now < appointment < latest:
             return appointment
-        return None if since is None else latest
+        return None if self._since is None else latest
 
     def _appointment(self) -> float | None:
         try:
@@ -135,13 +141,15 @@ class GcePreemptionWatcher(GceKeyWatcher):
         self._value = "FALSE"
         super().__init__(**arguments)
 
-    def _interpret(self, answer: Answer, *, since: float | None) -> None:
+    def _interpret(self, answer: Answer) -> None:
         value = answer.text.strip()
         if value not in ("FALSE", "TRUE"):
             raise MetadataError(f"{self._key} is {value[:80]!r}; expected FALSE or TRUE.")
         before, self._value = self._value, value
-        if value == "TRUE" and before != value:
-            deadline = None if since is None else since + _PREEMPTION_NOTICE_S
+        if value == "TRUE" and self._is_first_try:
+            _log.warning("This VM is being preempted, since before this program began; training goes on.")
+        elif value == "TRUE" and before != value:
+            deadline = None if self._since is None else self._since + _PREEMPTION_NOTICE_S
             self._give(TerminationNotice(source=self.SOURCE, reason="the VM is preempted", deadline=deadline))
 
 
@@ -165,37 +173,34 @@ class GceUpcomingMaintenanceWatcher(GceKeyWatcher):
     def __init__(self, *, lead_s: float = _APPOINTMENT_LEAD_S, **arguments: Any) -> None:
         self._lead_s = lead_s
         self._next: Maintenance | None = None
-        self._is_done = False
+        self._appointments = Appointments()
         super().__init__(**arguments)
 
     def _longest_hang_s(self) -> float:
-        if self._next is None or self._next.starts is None or self._is_done:
+        if self._next is None or self._next.starts is None:
             return self._hang_s
-        return min(self._hang_s, self._next.starts - self._lead_s - self._clock())
+        due_s = self._next.starts - self._clock() - self._appointments.lead_s(self._next.starts, self._lead_s)
+        return min(self._hang_s, due_s) if due_s > 0 else self._hang_s
 
-    def _interpret(self, answer: Answer, *, since: float | None) -> None:
-        maintenance = parse_maintenance(answer.text) if answer.status == http.client.OK else None
-        before, self._next = self._next, maintenance
-        if maintenance is None or before is None or maintenance.starts != before.starts:
-            self._is_done = False
-        if maintenance is None or self._is_done or maintenance.status not in ("PENDING", "ONGOING"):
+    def _interpret(self, answer: Answer) -> None:
+        self._next = parse_maintenance(answer.text) if answer.status == http.client.OK else None
+        self._appointments.keep([] if self._next is None else [self._next.starts])
+        if self._next is None or self._next.status not in ("PENDING", "ONGOING"):
             return
-        left_s = None if maintenance.starts is None else maintenance.starts - self._clock()
-        is_open = maintenance.status == "ONGOING" or (left_s is not None and left_s <= 0)
-        if since is None and is_open:
-            self._is_done = True
-            _log.warning(
-                "A maintenance of this VM (%s, %s) is under way already; training goes on until another "
-                "notice comes.",
-                maintenance.kind,
-                maintenance.status,
-            )
-        elif is_open or (left_s is not None and left_s <= self._lead_s):
-            self._is_done = True
+        starts, what = self._next.starts, f"{self._next.kind} maintenance of the VM"
+        if self._next.status == "ONGOING":
+            left_s = None
+        elif starts is not None:
+            left_s = starts - self._clock()
+        else:
+            return  # it is planned, and nobody says when
+        verdict = self._appointments.verdict(starts, left_s, self._lead_s, is_first=self._is_first_try)
+        if verdict is Verdict.UNDER_WAY:
+            _log.warning("%s is under way already; training goes on until another notice comes.", what)
+        elif verdict is Verdict.DUE:
+            deadline = None if left_s is None else self._monotonic() + left_s
             self._give(
                 TerminationNotice(
-                    source=self.SOURCE,
-                    reason=f"{maintenance.kind} maintenance of the VM is {maintenance.status}",
-                    deadline=None if is_open or maintenance.starts is None else self._at(maintenance.starts),
+                    source=self.SOURCE, reason=f"{what} is {self._next.status}", deadline=deadline
                 )
             )

@@ -83,17 +83,13 @@ class GceKeyWatcher(BackgroundWatcher):
         self._monotonic = monotonic
         self._etag: str | None = None
         self._answered: float | None = None
+        # The earliest moment at which the value can have become what it is, on the clock of deadlines.
+        self._since: float | None = None
         self._start()
 
     @abc.abstractmethod
-    def _interpret(self, answer: Answer, *, since: float | None) -> None:
-        """Takes the value of the key.
-
-        Args:
-            answer: the server's.
-            since: the earliest moment at which the value can have become what it is; None if nobody has
-                asked for it before.
-        """
+    def _interpret(self, answer: Answer) -> None:
+        """Takes the value of the key."""
 
     def _longest_hang_s(self) -> float:
         return self._hang_s
@@ -103,7 +99,8 @@ class GceKeyWatcher(BackgroundWatcher):
         before, self._etag = self._etag, None  # after a failure the value is asked for without waiting
         answer = self._ask(before)
         now = self._monotonic()
-        self._interpret(answer, since=now if before is not None else self._answered)
+        self._since = now if before is not None else self._answered
+        self._interpret(answer)
         self._answered = now
         if answer.status != http.client.OK:
             return self._without_key_s
