@@ -29,6 +29,7 @@ from tests.checkpointing.test_session import (
 from tf_preempt import errors
 from tf_preempt.checkpointing import manifest as manifests
 from tf_preempt.checkpointing import session as sessions
+from tf_preempt.checkpointing.committer import Committer
 from tf_preempt.checkpointing.key_value import LocalStore
 from tf_preempt.checkpointing.startup import Cluster
 from tf_preempt.termination.config import TerminationConfig
@@ -127,11 +128,31 @@ def test_damage_to_one_workers_part_makes_all_go_back_to_the_checkpoint_before(
 
 
 @pytest.mark.usefixtures("as_two_processes")
+def test_who_cannot_read_its_part_leaves_nobody_alone_in_what_all_do_together(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a strategy's scope `tf.train.Checkpoint` makes its counter by a collective, while it restores."""
+    configs = [TerminationConfig(signals=())] * 2
+    assert run_two(tmp_path, lambda loop: commit_large(loop, 2), configs=configs, large=True) == [None, None]
+    flip_a_bit(tmp_path / "ckpt-2.workers/00001-of-00002.data-00000-of-00001")
+    collective, restore = threading.Barrier(2), Committer.restore_variables
+
+    def restore_together(committer: Committer, checkpoint: Any, prefix: str) -> None:
+        collective.wait(TIMEOUT_S / 2)
+        restore(committer, checkpoint, prefix)
+
+    monkeypatch.setattr(Committer, "restore_variables", restore_together)
+    restored: list[int] = []
+    outcomes = run_two(tmp_path, lambda loop: restored.append(loop.steps), configs=configs, large=True)
+    assert (outcomes, restored) == ([None, None], [1, 1])
+
+
+@pytest.mark.usefixtures("as_two_processes")
 @pytest.mark.parametrize("worker", [0, 1])
 def test_damage_to_one_workers_part_of_the_only_checkpoint_makes_all_leave_and_begin_afresh(
     tmp_path: pathlib.Path, worker: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The other worker has assigned what it read: only a new process is sure to have nothing of it."""
+    """A worker may have assigned what it read: only a new process is sure to have nothing of it."""
     configs = [TerminationConfig(signals=())] * 2
     begun: list[tuple[int, float]] = []
     assert run_two(tmp_path, lambda loop: commit_large(loop, 1), configs=configs, large=True) == [None, None]

@@ -95,3 +95,20 @@ def test_killed_worker(whole: Path, tmp_path: Path) -> None:
     repeated = outcome(tmp_path / "default" / "13").trained
     assert set(repeated) == set(outcome(whole).trained)
     assert {line for line, times in repeated.items() if times > 1} <= {"train 1 0", "train 1 1", "train 1 2"}
+
+
+def test_damage_to_one_workers_part_makes_both_go_on_from_the_checkpoint_before(
+    whole: Path, tmp_path: Path
+) -> None:
+    """The damaged worker must not leave the other one alone in what all do together to restore."""
+    ended = live(tmp_path, "13@0")
+    assert ended.statuses == [RESTART, RESTART], ended.outputs
+    directory = tmp_path / "default" / "13"
+    parts = sorted(directory.rglob("00001-of-00002.index"), key=lambda path: path.parent.name)
+    assert len(parts) > 1
+    parts[-1].write_bytes(bytes(parts[-1].stat().st_size))  # the size is looked at before anybody restores
+
+    resumed = live(tmp_path, "resume:13")
+    assert resumed.statuses == [0, 0], resumed.outputs
+    assert_same_as(whole, directory)
+    assert max(outcome(directory).trained.values()) > 1

@@ -205,6 +205,14 @@ class Committer:
                 hint="build the model as it was when the checkpoint was written, or use another directory",
             )
 
+    def look_at_variables(self, prefix: str) -> None:
+        """Opens the variables of the checkpoint named `prefix`, as far as that changes nothing.
+
+        Raises:
+            tf.errors.OpError: they are not there, or TensorFlow found the files damaged.
+        """
+        tf.train.load_checkpoint(_files.join(self.directory, prefix))
+
     def restore_variables(self, checkpoint: Any, prefix: str) -> None:
         """Reads the variables of the checkpoint named `prefix` into `checkpoint`'s objects.
 

@@ -118,31 +118,54 @@ class Restorer:
         return None
 
     def _restore_together(self, manifest: Manifest, prefix: str) -> list[WorkerPart] | None:
-        """What `_read` gives, or None if the checkpoint was damaged on any worker; then it is set aside."""
-        parts, problem = self._read(manifest)
-        problem = first_problem(self._store, self._cluster, prefix=prefix, problem=problem)
-        if parts and problem is None:
+        """Reads a checkpoint into the variables; None if it was damaged on any worker: then it is set aside.
+
+        What each worker reads by itself comes first: in the scope of a strategy the workers restore variables
+        together, and one that is not there, because it could not read its own, would be waited for in vain.
+
+        Returns:
+            This worker's part; where another number of workers wrote the checkpoint, the parts of them all.
+        """
+        parts, problem = self._read_parts(manifest)
+        problem = self._first_problem(f"{prefix}/parts", problem)
+        if problem is None:
+            problem = self._first_problem(f"{prefix}/variables", self._restore_variables(manifest))
+        if problem is None:
             return parts
         if not isinstance(problem, errors.CheckpointFormatError):
-            raise problem or errors.CheckpointError(f"Checkpoint {manifest.prefix} could not be read.")
+            raise problem
         if self._cluster.is_chief:
             self._committer.set_aside(manifest.prefix, gist(problem))
         return None
 
-    def _read(self, manifest: Manifest) -> tuple[list[WorkerPart], Exception | None]:
-        """Reads a checkpoint into the variables; returns this worker's part, or none and what is wrong.
+    def _first_problem(self, prefix: str, problem: Exception | None) -> Exception | None:
+        return first_problem(self._store, self._cluster, prefix=prefix, problem=problem)
 
-        Damage is a `CheckpointFormatError`.  Where another number of workers wrote it: the parts of them all.
-        """
+    def _read_parts(self, manifest: Manifest) -> tuple[list[WorkerPart], Exception | None]:
+        """Reads what this worker needs of the parts of workers, or says what is wrong."""
         prefix = self._committer.prefix(manifest.number)
         is_same = manifest.workers == self._cluster.workers
         workers = [self._cluster.worker] if is_same else range(manifest.workers)
         names = [part_name(prefix, worker, manifest.workers) for worker in workers]
-        try:
-            parts = [read_part(self._committer.directory, name) for name in names]
-            self._committer.restore_variables(self._checkpoint, manifest.prefix)
-        except tf.errors.DataLossError as error:
-            return [], errors.CheckpointFormatError(gist(error))
-        except Exception as error:  # noqa: BLE001 - the other workers wait for this one's answer
-            return [], error
-        return parts, None
+        parts: list[WorkerPart] = []
+
+        def read() -> None:
+            parts.extend(read_part(self._committer.directory, name) for name in names)
+            self._committer.look_at_variables(manifest.prefix)
+
+        return parts, _problem_in(read)
+
+    def _restore_variables(self, manifest: Manifest) -> Exception | None:
+        """Reads the variables, or says what is wrong."""
+        return _problem_in(lambda: self._committer.restore_variables(self._checkpoint, manifest.prefix))
+
+
+def _problem_in(read: Callable[[], None]) -> Exception | None:
+    """What reading raises; damage is a `CheckpointFormatError`."""
+    try:
+        read()
+    except tf.errors.DataLossError as error:
+        return errors.CheckpointFormatError(gist(error))
+    except Exception as error:  # noqa: BLE001 - the other workers wait for this one's answer
+        return error
+    return None
