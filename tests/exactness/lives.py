@@ -248,7 +248,8 @@ class Where:
     Args:
         root: directory of all checkpoint directories.
         strategy: of the models; None: the default one.
-        is_told: says, of the number of a moment, whether this worker gets the notice of it.
+        is_told: says, of the number of a moment, whether this worker gets the notice of it; each moment's is
+            for one worker, as the others hear of it once only.
         gone_on: outcomes of lives that went on, by what they found; see `gone_on`.
     """
 
@@ -335,12 +336,12 @@ def told_while_restoring(program: Program, where: Where, moment: int) -> Outcome
     count = iter(range(10**9))
 
     def on_moment(_: str) -> None:
-        if next(count) == moment:
+        if next(count) == moment and where.is_told(0):
             give_notice()
 
     if Life(directory, outcome, strategy=where.strategy, on_moment=on_moment).live(program):
         return outcome
-    with notice_in("restore_variables"):
+    with notice_in("restore_variables", where):
         if Life(directory, outcome, strategy=where.strategy).live(program):
             return outcome
     Life(directory, outcome, strategy=where.strategy).live(program)
@@ -350,7 +351,7 @@ def told_while_restoring(program: Program, where: Where, moment: int) -> Outcome
 def told_while_saving(program: Program, where: Where) -> Outcome:
     """Is told while the first periodic save writes variables; a second life goes on."""
     outcome, directory = Outcome(), where.root / SAVING
-    with notice_in("save_variables"):
+    with notice_in("save_variables", where):
         if Life(directory, outcome, strategy=where.strategy, save_every=SAVE_EVERY).live(program):
             return outcome
     Life(directory, outcome, strategy=where.strategy).live(program)
@@ -358,9 +359,9 @@ def told_while_saving(program: Program, where: Where) -> Outcome:
 
 
 @contextlib.contextmanager
-def notice_in(method: str) -> Iterator[None]:
-    """Gives notice in the first call of a method of `Committer`, before it does its work."""
-    original, told = getattr(Committer, method), [False]
+def notice_in(method: str, where: Where) -> Iterator[None]:
+    """Gives one worker notice in its first call of a method of `Committer`, before it does its work."""
+    original, told = getattr(Committer, method), [not where.is_told(0)]
 
     def with_notice(*args: Any, **kwargs: Any) -> Any:
         if not told[0]:
