@@ -30,6 +30,7 @@ _THREADS_THAT_STAY = re.compile(
     r"""
       pytest[_-]timeout.*           # pytest-timeout, with its thread method
     | ThreadPoolExecutor-\d+_\d+    # Keras and TensorFlow keep pools of idle workers
+    | tf_preempt-old-iterator       # waits for TensorFlow, for a minute at most
     | Thread-\d+\ \(_check_health\) # a multi-worker strategy of TensorFlow, until it is collected
     """,
     re.VERBOSE,

@@ -32,6 +32,7 @@ from tf_preempt.checkpointing.iterator_state import (
     take_epochs,
     take_position,
 )
+from tf_preempt.checkpointing.old_iterators import delete_in_background
 from tf_preempt.strategies import _tf_internals
 
 _log = logging.getLogger("tf_preempt")
@@ -81,7 +82,9 @@ class DataStream:
     def at_step(self, iterator: Any) -> None:
         """Notes which iterator the next step takes from; before it takes."""
         if iterator is not self._current:
+            old = [self._current]
             self._current, self._current_begun = iterator, False
+            delete_in_background(old)
             self._new_position = _place_of(iterator, f"{self._name}_new")
         if self._second_passes is not None:
             self._second_passes.at_step(iterator)

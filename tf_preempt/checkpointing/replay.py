@@ -7,6 +7,7 @@ is the same each time; its time grows with the position.
 
 from __future__ import annotations
 
+import functools
 import logging
 from typing import Any
 
@@ -16,6 +17,11 @@ from tf_preempt.errors import CheckpointMismatchError
 from tf_preempt.strategies import _tf_internals
 
 _log = logging.getLogger("tf_preempt")
+
+
+def _count(taken: list[int], index: int) -> None:
+    """Is called by an iterator, and knows nothing of it: its end would have to wait for a collection."""
+    taken[index] += 1
 
 
 class ReplayedIterator:
@@ -39,10 +45,7 @@ class ReplayedIterator:
         self._taken = [0] * len(self._owned)
         self._at_beginning = take_epochs(iterator, f"{name}_new")
         for index, owned in enumerate(self._owned):
-            _tf_internals.count_elements(owned, lambda index=index: self._count(index))  # type: ignore[misc]
-
-    def _count(self, index: int) -> None:
-        self._taken[index] += 1
+            _tf_internals.count_elements(owned, functools.partial(_count, self._taken, index))
 
     def take(self) -> tuple[list[int], dict[str, Any]]:
         """How many elements were taken on this worker, for each of its iterators; and tensors beside it."""

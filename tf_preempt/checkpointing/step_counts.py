@@ -20,7 +20,8 @@ _SHARED = "another iterator of its data set was begun, so that the number of its
 
 @dataclasses.dataclass(kw_only=True)
 class _Count:
-    iterator: Any
+    """Is called by an iterator, and does not hold it: its end would have to wait for a collection."""
+
     counters: list[EpochCounter]
     first_epochs: list[int]
     has_rounds: bool
@@ -54,6 +55,7 @@ class StepCounts:
     def __init__(self, workers: int) -> None:
         self._workers = workers
         self._counts: dict[str, _Count] = {}
+        self._iterators: dict[str, Any] = {}
         self._bound: dict[str, str] = {}
 
     @property
@@ -77,6 +79,7 @@ class StepCounts:
         """
         self._bound.pop(key, None)
         self._counts.pop(key, None)
+        self._iterators.pop(key, None)
         reason = bound_to_workers(iterator, workers=self._workers)
         owned_iterators = _tf_internals.owned_iterators(iterator)
         if reason is None and saved_with_count is None:
@@ -89,17 +92,17 @@ class StepCounts:
             return
         counters = epoch_counters_of(iterator)
         count = self._counts[key] = _Count(
-            iterator=iterator,
             counters=counters,
             first_epochs=[counter.next_epoch for counter in counters],
             has_rounds=any(map(_tf_internals.has_rounds, map(_tf_internals.dataset_behind, owned_iterators))),
         )
+        self._iterators[key] = iterator
         for owned in owned_iterators:
             _tf_internals.count_in_state(owned, count.note)
 
     def take(self) -> dict[str, int]:
         """How many steps each counted iterator has given, by key."""
-        return {key: steps_taken(one.iterator, one.elements) for key, one in self._counts.items()}
+        return {key: steps_taken(self._iterators[key], one.elements) for key, one in self._counts.items()}
 
     def resume(
         self, key: str, steps: int, tensors: dict[str, Any], *, beginning: str, was_bound: bool = False
@@ -117,7 +120,7 @@ class StepCounts:
         if count is not None:
             count.first_epochs = saved_epochs(beginning, tensors) or count.first_epochs
             count.is_shared |= was_bound
-            count.elements = steps * _tf_internals.elements_per_step(count.iterator)
+            count.elements = steps * _tf_internals.elements_per_step(self._iterators[key])
 
     def go_ahead(
         self, iterator: Any, key: str, steps: int, tensors: dict[str, Any], *, beginning: str

@@ -21,6 +21,7 @@ from tf_preempt.checkpointing.data_randomness import (
 from tf_preempt.checkpointing.data_variables import DataVariables
 from tf_preempt.checkpointing.iterator_state import set_position, take_position
 from tf_preempt.checkpointing.new_positions import NewPositions
+from tf_preempt.checkpointing.old_iterators import delete_in_background
 from tf_preempt.checkpointing.replay import ReplayedIterator, warn_of_replay
 from tf_preempt.checkpointing.step_counts import StepCounts
 from tf_preempt.checkpointing.worker_part import WorkerPart
@@ -113,6 +114,9 @@ class TrackedIterators:
             warn_of_lost_cache(iterator, f"tracked {key!r}")
         self._tracked[key] = iterator
         self.data_variables.look_at(iterator, key)
+        old = [before]
+        del before
+        delete_in_background(old)
         return iterator
 
     def _go_ahead(self, iterator: Any, key: str, steps: int) -> None:
