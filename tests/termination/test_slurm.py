@@ -279,7 +279,7 @@ def test_after_a_refusal_only_those_stay_whom_slurm_requeues_when_it_ends_them(c
 WITHOUT_TRAINING = [
     ("preempted_and_requeued", 6, "run 0: requeued already: Slurm runs it again by itself."),
     ("time_limit", 1, "its time limit: the notice came here, so that it is not requeued; ask for more time"),
-    ("cancelled", 3, "cancelled: a job that its owner cancels is not requeued."),
+    ("cancelled", 3, "cancelled: a job that its owner cancels, or whose batch script has ended, is not"),
     ("unlimited", 26, "a notice while the job runs on: it came here, so that the job is not requeued."),
     ("node_failed_no_requeue", 19, "a node failed: it came here, so that the job is not requeued."),
 ]
@@ -458,6 +458,21 @@ def test_settle_gives_up_after_two_runs_that_saved_nothing_new(fake_slurm, make_
     ]
     assert [verdict.action for verdict in verdicts] == [Action.REQUEUE] * 5 + [Action.LEAVE]
     assert verdicts[-1].exit_code == PERMANENT
+
+
+def test_nobody_is_told_to_submit_again_what_a_supervisor_may_go_on_with():
+    said = record(is_batch=True, may_requeue=False)
+    verdict = decide(Cause.TIME_LIMIT, said, SlurmOptions(), is_supervised=True)
+    assert "; unless tf-preempt run goes on with it, submit it again to go on from" in verdict.reason
+
+
+def test_what_may_help_a_job_without_progress_is_a_longer_limit_where_it_was_the_limit():
+    at_limit, preempted = (
+        decide(cause, record(), SlurmOptions(), no_progress=2)
+        for cause in (Cause.TIME_LIMIT, Cause.PREEMPTED)
+    )
+    assert at_limit.reason.endswith("a smaller save_every or a longer limit may help")
+    assert preempted.reason.endswith("a smaller save_every may help")
 
 
 def test_a_time_limit_before_the_first_step_is_no_progress(fake_slurm, make_exit):

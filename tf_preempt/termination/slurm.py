@@ -61,6 +61,8 @@ TIME_LIMIT_SOURCE = "Slurm's time limit"
 _SIGNAL_BEFORE_LIMIT_S = 600.0
 # Slurm itself needs clocks that agree; this much apart is none of its runs' ends.
 _CLOCKS_APART_S = 5.0
+# While a job ends, Slurm 22.05 does not tell one from the other.
+_OVER = "a job that its owner cancels, or whose batch script has ended, is not requeued"
 _ENDED_BY_OWNER = frozenset({"CANCELLED", "REVOKED", "DEADLINE"})
 _QUEUED_AGAIN = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"})
 _RUNS_ON = frozenset({"RUNNING", "CONFIGURING", "SUSPENDED", "SIGNALING", "STAGE_OUT", "STOPPED", "RESIZING"})
@@ -188,7 +190,7 @@ def decide(
     if cause is Cause.REQUEUED:
         return leave("nothing is left to do")
     if cause is Cause.CANCELLED:
-        return leave("a job that its owner cancels is not requeued", CANCELLED)
+        return leave(_OVER, CANCELLED)
     if cause is Cause.LOST_WORKER and is_supervised:
         return leave("tf-preempt run restarts the program within the job")
     if options.requeue == "never":
@@ -197,10 +199,12 @@ def decide(
         return leave("not requeued, as Slurm requeues only what sbatch has started; start it again yourself")
     if record is not None and record.may_requeue is False:
         why = "not requeued, as it was submitted with --no-requeue (or JobRequeue=0 is set)"
-        return leave(f"{why}; submit it again to go on from the last commit, if there is one")
+        unless = "unless tf-preempt run goes on with it, " if is_supervised else ""
+        return leave(f"{why}; {unless}submit it again to go on from the last commit, if there is one")
     if no_progress >= options.max_no_progress:
         times = f"{no_progress} runs in a row" if no_progress > 1 else "this run"
-        return leave(f"not requeued, as {times} saved nothing new; a smaller save_every may help", PERMANENT)
+        cure = "a smaller save_every" + (" or a longer limit" if cause is Cause.TIME_LIMIT else "")
+        return leave(f"not requeued, as {times} saved nothing new; {cure} may help", PERMANENT)
     if options.max_requeues is not None and requeues >= options.max_requeues:
         return leave(f"not requeued, as all {options.max_requeues} requeues are used up", PERMANENT)
     return Verdict(action=Action.REQUEUE, cause=cause, reason="the job is requeued")
@@ -219,7 +223,7 @@ def without_training(cause: Cause, when: str) -> Verdict:
     if cause is Cause.REQUEUED:
         reason = "Slurm runs it again by itself"
     elif cause is Cause.CANCELLED:
-        reason = "a job that its owner cancels is not requeued"
+        reason = _OVER
     elif cause is Cause.TIME_LIMIT:
         reason = f"the notice came {when}, so that it is not requeued; ask for more time (#SBATCH --time)"
     else:

@@ -188,6 +188,12 @@ def test_a_signal_to_such_a_script_may_come_too_early_and_kill_srun_like_any_oth
     assert (early.status, kill.status) == (Status.WARNING, Status.ERROR)
 
 
+def test_sigterm_to_a_script_that_has_srun_for_a_child_is_saved_and_the_end():
+    finding = found("signal", script={"--signal": "B:TERM"}, launch=LaunchOfSrun.CHILD)
+    assert finding.status is Status.ERROR
+    assert "Slurm then ends the tasks: they save, and the job is over for good" in finding.message
+
+
 @pytest.mark.parametrize(
     ("launch", "said"),
     [

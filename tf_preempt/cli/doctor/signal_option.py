@@ -65,10 +65,7 @@ def check_signal(
     name = _signal_name(match["signal"])
     is_for_script = "B" in (match["who"] or "").upper()
     if is_for_script and name == "SIGTERM":
-        problem = (
-            "comes to the batch script only, which dies of it, as srun does in its place (exec srun): the "
-            "tasks are killed without notice, and nothing is saved."
-        )
+        problem = _deadly(launch)
         better = _better(["USR1", "TERM"], lead, limit_s, save_s)
         without = "" if better == _WITHOUT else "; without B: it comes to the tasks"
         return _trouble(values, problem, better + without, Status.ERROR)
@@ -99,6 +96,18 @@ def check_signal(
 def _fits(lead: float, limit_s: float | None) -> bool:
     """Whether most of the time limit is left to the training."""
     return limit_s is None or lead + _EARLY_S <= MOST_OF_LIMIT * limit_s
+
+
+def _deadly(launch: LaunchOfSrun) -> str:
+    if launch is LaunchOfSrun.CHILD:
+        return (
+            "comes to the batch script only, which dies of it. Slurm then ends the tasks: they save, and the "
+            "job is over for good."
+        )
+    return (
+        "comes to the batch script only. srun, started with exec in its place, dies of it: the tasks are "
+        "killed without notice, and nothing is saved."
+    )
 
 
 def _unheard(launch: LaunchOfSrun) -> str:
