@@ -113,8 +113,9 @@ def test_maintenance_gives_its_notice_shortly_before(server, watch):
     "event", [{"in_s": 600}, {"in_s": 60, "state": "completed"}, {"in_s": 60, "state": "canceled"}]
 )
 def test_maintenance_that_is_far_or_over_is_no_notice(server, watch, event):
-    server.aws.schedule(**event)
     watcher = watch()
+    look_again(server, SCHEDULED)
+    server.aws.schedule(**event)
     look_again(server, SCHEDULED, times=3)
     assert not has_notice(watcher)
     server.aws.schedule(in_s=60)

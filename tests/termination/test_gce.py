@@ -230,13 +230,40 @@ def test_a_maintenance_that_is_complete_is_no_notice(server, watch):
     assert not has_notice(watcher)
 
 
-def test_a_machine_type_without_appointments_is_asked_seldom_and_nothing_is_said(server, watch, caplog):
+class WithoutThread(GceUpcomingMaintenanceWatcher):
+    def _start(self):
+        pass
+
+
+def test_a_machine_type_without_appointments_is_asked_seldom_and_nothing_is_said(server, caplog):
     server.gce.put("upcoming-maintenance", None)
-    watcher = watch(GceUpcomingMaintenanceWatcher, waits=False)
-    server.wait_until_asked("upcoming", times=1)
-    watcher.close()
-    assert server.asked("upcoming") == 1
+    with WithoutThread(environ=server.environ("gce")) as watcher:
+        assert [watcher._look(), watcher._look()] == [60.0, 60.0]
+        assert not has_notice(watcher)
+    assert ["wait_for_change" in request.query for request in server.requests()] == [False, False]
     assert warnings_of(caplog) == []
+
+
+def test_an_appointment_that_is_made_again_is_told_again(server):
+    now = [1796032800.0]
+    server.gce._clock = lambda: now[0]
+    with WithoutThread(environ=server.environ("gce"), clock=lambda: now[0]) as watcher:
+        watcher._look()
+        watcher._has_looked = True
+        for _ in range(2):
+            server.gce.appoint(in_s=60)
+            watcher._look()
+            assert notice_of(watcher).source == "gce-upcoming-maintenance"
+            server.gce.put("upcoming-maintenance", "NONE")
+            watcher._look()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_wait_in_which_nothing_changes_is_no_failure(server, watch, caplog, kind):
+    caplog.set_level("DEBUG")
+    watch(kind, hang_s=1.0, timeout_s=0.5)
+    server.wait_until_asked(kind._key, times=3)
+    assert [record.getMessage() for record in caplog.records if record.name == "tf_preempt"] == []
 
 
 SNAKE = {"maintenance_status": "PENDING", "type": "SCHEDULED", "window_start_time": "2026-11-30T10:00:00Z"}
@@ -326,8 +353,5 @@ def test_an_address_that_is_none_is_refused_before_a_thread_runs(kind):
 
 
 def test_the_fixed_address_is_googles():
-    watcher = GcePreemptionWatcher.__new__(GcePreemptionWatcher)
-    watcher._start = lambda: None
-    GcePreemptionWatcher.__init__(watcher, environ={})
-    assert (watcher._client.endpoint.host, watcher._client.endpoint.port) == ("169.254.169.254", 80)
-    watcher.close()
+    with WithoutThread(environ={}) as watcher:
+        assert (watcher._client.endpoint.host, watcher._client.endpoint.port) == ("169.254.169.254", 80)
