@@ -53,7 +53,16 @@ def test_events_are_told_apart():
     appointments = Appointments()
     assert appointments.verdict("one", 60, 120, is_first=True) is Verdict.LATER
     assert appointments.verdict("two", 60, 120, is_first=False) is Verdict.DUE
-    assert (appointments.lead_s("one", 120), appointments.lead_s("two", 120)) == (30, 120)
+
+
+def test_the_time_until_a_notice_is_due():
+    appointments = Appointments()
+    appointments.verdict("old", 60, 120, is_first=True)
+    assert appointments.due_in_s("old", 50, 120) == 20
+    assert appointments.due_in_s("old", 30, 120) == appointments.due_in_s("old", -1, 120) == 0
+    assert appointments.due_in_s("new", 150, 120) == 30
+    appointments.verdict("new", 120, 120, is_first=False)
+    assert appointments.due_in_s("new", 119, 120) is None
 
 
 def test_one_that_comes_back_is_told_again():

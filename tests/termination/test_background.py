@@ -73,7 +73,8 @@ def test_a_failure_is_said_once_and_so_is_its_end(caplog):
     caplog.set_level("DEBUG")
     pauses_after(OSError("first"), OSError("second"), 0, 0)
     (warning,) = warnings_of(caplog)
-    assert "Looking failed: first" in warning
+    assert warning.startswith("Looking failed; training goes on")
+    assert warning.endswith("  first")
     assert [words for words in caplog.messages if "works again" in words] == [
         "Looking works again after 2 failures."
     ]

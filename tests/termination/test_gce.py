@@ -223,11 +223,12 @@ def test_a_program_started_in_a_maintenance_stays(server, watch, caplog, in_s, s
     assert len([words for words in warnings_of(caplog) if "is under way already" in words]) == 1
 
 
-def test_a_maintenance_that_is_complete_is_no_notice(server, watch):
+def test_a_maintenance_that_is_complete_is_no_notice_and_its_change_is_waited_for(server, watch):
     watcher = watch(GceUpcomingMaintenanceWatcher)
     server.gce.appoint(in_s=-60, status="COMPLETE")
     server.wait_until_asked("upcoming", times=3)
     assert not has_notice(watcher)
+    assert server.requests("upcoming")[-1].query["timeout_sec"] == "60"
 
 
 class WithoutThread(GceUpcomingMaintenanceWatcher):
@@ -256,6 +257,20 @@ def test_an_appointment_that_is_made_again_is_told_again(server):
             assert notice_of(watcher).source == "gce-upcoming-maintenance"
             server.gce.put("upcoming-maintenance", "NONE")
             watcher._look()
+
+
+def test_a_notice_that_has_become_due_since_the_last_answer_is_not_waited_for(server):
+    now = [1796032800.0]
+    server.gce._clock = lambda: now[0]
+    server.gce.appoint(in_s=121)
+    with WithoutThread(environ=server.environ("gce"), clock=lambda: now[0]) as watcher:
+        watcher._look()
+        watcher._has_looked = True
+        now[0] += 1.5
+        assert watcher._longest_hang_s() == 0
+        watcher._look()
+        assert notice_of(watcher).source == "gce-upcoming-maintenance"
+        assert watcher._longest_hang_s() == 60.0
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -189,7 +189,7 @@ def test_a_server_that_is_not_there_is_said_once(caplog, free_port, name):
         assert failed.wait(PATIENCE_S)
     (words,) = warnings_of(caplog)
     assert f"127.0.0.1:{free_port}" in words
-    assert "Training goes on" in words
+    assert "training goes on" in words
 
 
 def nowhere(port):

@@ -45,16 +45,27 @@ class Appointments:
             return Verdict.UNDER_WAY
         if is_first and left_s is not None and left_s <= lead_s:
             self._old.add(event)
-        if left_s is not None and left_s > self.lead_s(event, lead_s):
+        if left_s is not None and left_s > self._lead_s(event, lead_s):
             return Verdict.LATER
         self._told.add(event)
         return Verdict.DUE
 
-    def lead_s(self, event: Hashable, lead_s: float) -> float:
-        """How many seconds before an event its notice comes, of those that were asked for."""
-        return min(lead_s, _SECOND_LEAD_S) if event in self._old else lead_s
+    def due_in_s(self, event: Hashable, left_s: float, lead_s: float) -> float | None:
+        """Seconds until the notice of an event is due, 0 if it is now; None if it was told.
+
+        Args:
+            event: by which it is known.
+            left_s: seconds until it begins.
+            lead_s: seconds between its notice and its beginning.
+        """
+        if event in self._told:
+            return None
+        return max(0.0, left_s - self._lead_s(event, lead_s))
 
     def keep(self, events: Collection[Hashable]) -> None:
         """Forgets all others."""
         self._told.intersection_update(events)
         self._old.intersection_update(events)
+
+    def _lead_s(self, event: Hashable, lead_s: float) -> float:
+        return min(lead_s, _SECOND_LEAD_S) if event in self._old else lead_s

@@ -127,8 +127,8 @@ class BackgroundWatcher(TerminationWatcher):
         self._failures += 1
         if self._failures == 1:
             _log.warning(
-                "%s failed: %s  Training goes on and other sources of notices stay watched; this one is "
-                "asked again, less and less often.",
+                "%s failed; training goes on and other sources of notices stay watched.  This one is asked "
+                "again, less and less often.  %s",
                 type(self).__name__,
                 error,
             )

@@ -177,10 +177,11 @@ class GceUpcomingMaintenanceWatcher(GceKeyWatcher):
         super().__init__(**arguments)
 
     def _longest_hang_s(self) -> float:
-        if self._next is None or self._next.starts is None:
+        if self._next is None or self._next.starts is None or self._next.status != "PENDING":
             return self._hang_s
-        due_s = self._next.starts - self._clock() - self._appointments.lead_s(self._next.starts, self._lead_s)
-        return min(self._hang_s, due_s) if due_s > 0 else self._hang_s
+        left_s = self._next.starts - self._clock()
+        due_in_s = self._appointments.due_in_s(self._next.starts, left_s, self._lead_s)
+        return self._hang_s if due_in_s is None else min(self._hang_s, due_in_s)
 
     def _interpret(self, answer: Answer) -> None:
         self._next = parse_maintenance(answer.text) if answer.status == http.client.OK else None
