@@ -146,8 +146,8 @@ def outcomes(root: pathlib.Path, cell: Cell) -> list[dict[str, Any]]:
     return [json.loads(path.read_text()) for path in paths]
 
 
-# So that a notice that is never given does not look like one that is survived.  A program has 8 steps or more;
-# of two workers, who is in a step that the other one has not entered does one more.
+# So that a notice that is never given does not look like one that is survived.  A program has 8 steps or
+# more; of two workers, who is in a step that the other one has not entered does one more.
 _FEWEST_LIVES = {"told after every step": 4, "told while restoring": 2, "told while saving": 2}
 
 
