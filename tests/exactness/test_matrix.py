@@ -46,7 +46,7 @@ def check(found: list[dict[str, Any]], cell: Cell) -> None:
     for outcomes in found:
         assert len(outcomes["undisturbed"]["seen"]) >= 8
         assert len(outcomes) >= 3
-        assert matrix.problems(outcomes) == []
+        assert matrix.problems(outcomes, cell) == []
 
 
 @pytest.mark.parametrize("cell", matrix.SAMPLED_CELLS, ids=str)
@@ -113,6 +113,30 @@ def outcome(**changes: Any) -> dict[str, Any]:
 )
 def test_what_differs_is_found(way: str, changes: dict[str, Any], found: list[str]) -> None:
     assert matrix.problems({"undisturbed": outcome(), way: copy.deepcopy(outcome(**changes))}) == found
+
+
+@pytest.mark.parametrize(
+    ("cell", "changes", "found"),
+    [
+        (Cell("multi_worker", "known length"), {"lives": 3}, []),
+        (
+            Cell("multi_worker", "known length"),
+            {"lives": 2},
+            ["told after every step: was interrupted less often than it should be: 2 lives, not 3"],
+        ),
+        (Cell("mirrored", "unknown length"), {"lives": 6, "variables": {"5 adam/iteration 1": "9"}}, []),
+        (
+            Cell("mirrored", "known length"),
+            {"lives": 6, "variables": {"5 adam/iteration 1": "9"}},
+            ["told after every step: variables differ (['5 adam/iteration 1'])"],
+        ),
+    ],
+)
+def test_what_may_differ_under_a_strategy(cell: Cell, changes: dict[str, Any], found: list[str]) -> None:
+    whole = outcome(variables={"5 adam/iteration 1": "10"})
+    assert (
+        matrix.problems({"undisturbed": whole, "told after every step": {**whole, **changes}}, cell) == found
+    )
 
 
 def test_the_matrix_has_every_program() -> None:
