@@ -226,7 +226,7 @@ def test_unused_iterators_advance_the_seeds() -> None:
     next(first.iterator)
     first.begin()
     second.begin()
-    second.stream.make_unused(1)
+    second.stream.draw_unused(None, 0, draws=False)
     second.begin()
     assert next(first.iterator).numpy() == next(second.iterator).numpy()
     assert second.epochs.creations == 3

@@ -109,6 +109,7 @@ SAMPLED = {
     "default": tuple(program for program in PROGRAMS if program not in _LONG_ONLY),
     "mirrored": (
         "2 steps_per_execution, repeat, steps_per_epoch",
+        "validation_steps",
         "fine-tuning",
         "validation within",
         "an iterator per epoch, prefetch",

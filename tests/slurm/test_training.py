@@ -171,7 +171,7 @@ def test_a_cancelled_job_saves_and_is_not_requeued(stage):
     stage.cluster.client("scancel", str(job.number))
     assert job.wait_for_end() == "CANCELLED"
     assert job.fields()["Restarts"] == "0"
-    assert job.output.count("cancelled: a job that its owner cancels, or whose batch script has ended, is not requeued") == 1
+    assert job.output.count("cancelled: a job that its owner cancels, or whose batch script has ended") == 1
     assert job.committed_step() == job.steps()[-1]
 
 

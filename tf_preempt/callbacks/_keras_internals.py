@@ -173,6 +173,11 @@ class Epochs:
         return int(self._epochs.steps_per_execution)
 
     @property
+    def goes_on(self) -> bool:
+        """Whether an epoch begins with the iterator of the one before, where that is left."""
+        return self._epochs.steps_per_epoch is not None
+
+    @property
     def iterator(self) -> Any:
         """The iterator that Keras keeps between steps; None between epochs of unknown length."""
         return self._epochs._current_iterator
@@ -234,12 +239,13 @@ def eval_epoch_iterator(model: Any) -> Any:
     return getattr(model, "_eval_epoch_iterator", None)
 
 
-def creations_before_validation(model: Any) -> int:
-    """Iterators over the validation data that `evaluate` makes before ``on_test_begin``.
+def draws_before_validation(model: Any) -> bool:
+    """Whether `evaluate` takes an element of the validation data before ``on_test_begin``.
 
-    Under a strategy Keras takes one element for its symbolic build, at every call.
+    Under a strategy Keras takes one for its symbolic build, at every call: of a new iterator, or with
+    `validation_steps` of the one that the validation before has left.  Then it makes a new one.
     """
-    return 0 if model._distribute_strategy is None else 1
+    return model._distribute_strategy is not None
 
 
 def set_initial_epoch(model: Any, epoch: int | None) -> None:

@@ -206,20 +206,23 @@ class DataStream:
                 advance(iterator, 1)
         return iterator
 
-    def make_unused(self, count: int, *, draws: bool = False) -> None:
-        """Makes iterators that Keras makes and begins without training on them.
+    def draw_unused(self, kept: Any, taken: int, *, draws: bool) -> None:
+        """Does to the data what Keras does that takes an element of it before a validation.
 
         Args:
-            count: of iterators.
-            draws: beginning one draws random numbers that later ones will not draw.
+            kept: the iterator that the validation before has left; None: it has left none.
+            taken: how many elements were taken from that.
+            draws: beginning an iterator draws random numbers that later ones will not draw.
         """
-        for _ in range(count):
-            iterator = self._epochs.create_iterator()
-            if self._shuffles > 1 or draws:
-                epochs = take_epochs(iterator, self._name)
-                advance(iterator, 1)
-                set_epochs(iterator, self._name, epochs)
-            self._begun += 1
+        goes_on = kept is not None and self._epochs.goes_on
+        if goes_on and taken:
+            return  # nothing that is new is begun
+        iterator = kept if goes_on else self._epochs.create_iterator()
+        if self._shuffles > 1 or draws:
+            epochs = take_epochs(iterator, self._name)
+            advance(iterator, 1)
+            set_epochs(iterator, self._name, epochs)
+        self._begun += 1
 
 
 def _place_of(iterator: Any, name: str) -> dict[str, Any]:

@@ -385,8 +385,9 @@ class ProtectedFit:
             return
         iterator = data.restore(resume.validate, self._restored_part.tensors)
         self._look_at_data(iterator, _VALIDATE)
-        unused = keras_internals.creations_before_validation(self._model)
-        data.make_unused(unused, draws=self._data_variables.has(_VALIDATE))
+        if keras_internals.draws_before_validation(self._model):
+            draws = self._data_variables.has(_VALIDATE)
+            data.draw_unused(iterator if resume.validate.kept else None, resume.validate.taken, draws=draws)
 
     # ---------------------------------------------------------------------------------------- capture
 
