@@ -147,6 +147,9 @@ def outcomes(root: pathlib.Path, cell: Cell) -> list[dict[str, Any]]:
     return [json.loads(path.read_text()) for path in paths]
 
 
+_OF_UNKNOWN_LENGTH = {program for program in PROGRAMS if "unknown length" in program}
+_OF_UNKNOWN_LENGTH |= {"Python generator", "fine-tuning"}
+
 # So that a notice that is never given does not look like one that is survived.
 _FEWEST_LIVES = {"told after every step": 6, "told while restoring": 2, "told while saving": 2}
 # Of two workers, who is in a step that the other one has not entered does one more.
@@ -161,7 +164,7 @@ def problems(found: dict[str, Any], cell: Cell | None = None) -> list[str]:
         cell: whose outcomes they are; None: of a program in one process, without a strategy.
     """
     fewest = _FEWEST_LIVES_OF_TWO_WORKERS if cell and cell.strategy == "multi_worker" else _FEWEST_LIVES
-    if cell and cell.strategy == "mirrored" and "unknown length" in cell.program:
+    if cell and cell.strategy == "mirrored" and cell.program in _OF_UNKNOWN_LENGTH:
         # The step that finds no more data counts itself on a replica or not; docs/exactness.md tells more.
         found = {way: _without_counts(outcome) for way, outcome in found.items()}
     whole = found["undisturbed"]
