@@ -97,7 +97,8 @@ class Slow(keras.callbacks.Callback):
         predicted = self.model.predict(x, batch_size=parts.BATCH, verbose=0)
         self._life.moment(f"{place} predicted")
         found = self.model.evaluate(x, y, batch_size=parts.BATCH, verbose=0)
-        self._life.saw(place, {"predicted": predicted.sum(), **dict(enumerate(found))})
+        if self._hook != "on_epoch_begin":  # who goes on in an epoch does again what belongs to its beginning
+            self._life.saw(place, {"predicted": predicted.sum(), **dict(enumerate(found))})
         self._life.moment(f"{place} evaluated")
 
     def get_state(self) -> None:
