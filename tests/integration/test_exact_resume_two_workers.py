@@ -100,7 +100,7 @@ def test_killed_worker(whole: Path, tmp_path: Path) -> None:
 def test_damage_to_one_workers_part_makes_both_go_on_from_the_checkpoint_before(
     whole: Path, tmp_path: Path
 ) -> None:
-    """The damaged worker must not leave the other one alone in what all do together to restore."""
+    """The first worker finds it by its checksum, before anybody restores."""
     ended = live(tmp_path, "13@0")
     assert ended.statuses == [RESTART, RESTART], ended.outputs
     directory = tmp_path / "default" / "13"
