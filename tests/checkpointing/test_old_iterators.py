@@ -15,6 +15,7 @@ import pytest
 import tensorflow as tf
 
 import tf_preempt
+from tf_preempt.callbacks.second_passes import SecondPasses
 from tf_preempt.checkpointing import old_iterators
 from tf_preempt.checkpointing.old_iterators import delete_in_background
 
@@ -132,6 +133,17 @@ def test_the_iterator_of_an_epoch_ends_in_the_background_without_a_collection(
     finally:
         gc.enable()
     assert deleted_in == [old_iterators.THREAD_NAME] * 2
+
+
+def test_what_is_known_of_second_passes_holds_no_iterator() -> None:
+    passes = SecondPasses("train", shuffles=1)
+    iterator = iter(tf.data.Dataset.range(4).shuffle(4, seed=1).repeat(2))
+    passes.at_step(iterator)
+    passes.step_taken(1)
+    assert passes.take(iterator, is_begun=True)[:2] == (1, False)
+    is_there = weakref.ref(iterator)
+    del iterator
+    assert is_there() is None
 
 
 def fit(dataset: Any, directory: pathlib.Path) -> None:

@@ -8,6 +8,7 @@ iterator's own state has lost them.
 from __future__ import annotations
 
 import logging
+import weakref
 from typing import Any
 
 import tensorflow as tf
@@ -28,24 +29,25 @@ class SecondPasses:
     def __init__(self, name: str, shuffles: int) -> None:
         self._name = f"{name}_base"
         self._shuffles = shuffles
-        self._last: Any = None
-        self._base: Any = None
+        # Not held, so that it ends in the background (`old_iterators`).
+        self._base: weakref.ref[Any] | None = None
+        self._is_at_base = False
         self._position: dict[str, Any] = {}
         self._taken = 0
 
     def at_step(self, iterator: Any) -> None:
         """Notes which iterator the next step takes from; before it takes."""
-        self._last = iterator
-        if iterator is self._base:
+        self._is_at_base = self._is_base(iterator)
+        if self._is_at_base:
             return
         # A shuffle behind another one has its seeds in the state only after the first element.
         position = take_position(iterator, self._name) or {}
         if shuffles_in(position, self._name) >= self._shuffles:
-            self._base, self._position, self._taken = iterator, position, 0
+            self._begin_at(iterator, position, taken=0)
 
     def step_taken(self, elements: int) -> None:
         """Notes that so many elements were taken from the iterator of `at_step`."""
-        if self._last is self._base:
+        if self._is_at_base:
             self._taken += elements
 
     def take(self, iterator: Any, *, is_begun: bool) -> tuple[int | None, bool, dict[str, Any]]:
@@ -59,7 +61,7 @@ class SecondPasses:
             How many elements lie behind the position, None if there is no such position; whether `iterator`
             was made after the one to which it belongs; the position.
         """
-        is_newer = iterator is not None and iterator is not self._base
+        is_newer = iterator is not None and not self._is_base(iterator)
         if not self._position or (is_newer and is_begun):
             return None, False, {}
         return self._taken, is_newer, dict(self._position)
@@ -75,14 +77,20 @@ class SecondPasses:
         """
         _log.info("The order of the data is restored by going through %d elements again.", elements)
         set_position(iterator, self._name, tensors)
-        self._base = self._last = iterator
-        self._position = {name: one for name, one in tensors.items() if name.startswith(f"{self._name}/")}
-        self._taken = elements
+        position = {name: one for name, one in tensors.items() if name.startswith(f"{self._name}/")}
+        self._begin_at(iterator, position, taken=elements)
         for _ in range(elements + to_end):
             try:
                 next(iterator)
             except (StopIteration, tf.errors.OutOfRangeError):
                 return  # the last execution of an epoch may take fewer
+
+    def _begin_at(self, iterator: Any, position: dict[str, Any], *, taken: int) -> None:
+        self._base, self._position, self._taken = weakref.ref(iterator), position, taken
+        self._is_at_base = True
+
+    def _is_base(self, iterator: Any) -> bool:
+        return self._base is not None and self._base() is iterator
 
 
 def warn_of_lost_seeds() -> None:
