@@ -121,48 +121,20 @@ def test_a_text_that_stands_for_too_many_hosts_is_refused_at_once():
             "a16384b16383c16384",
         ),
         (",".join(f"a[{n:06d}-{n + 1:06d}]" for n in range(32_768)), "a000000", "a032768"),
+        (",".join(f"a[{n}-{n + 1}]b[0-0]" for n in range(32_768)), "a0b0", "a32768b0"),
+        (",".join(f"a[{n}]b[{n:05d}-{n + 1:05d}]" for n in range(32_768)), "a0b00000", "a32767b32768"),
+        (",".join(f"a[{n}-{n + 1},{n + 5}-{n + 6}]" for n in range(16_384)), "a0", "a16389"),
     ],
     ids=[
         *("range", "names", "pairs", "two-brackets", "single-numbers", "numbers"),
         *("other-ranges", "other-numbers", "two-ranges", "three-brackets", "padded-ranges"),
+        *("range-and-range-of-one", "number-and-padded-range", "several-ranges"),
     ],
 )
-def test_65536_hosts_are_quick(text, first, last):
-    hosts, shortest_s = timed(text)
+def test_65536_hosts_are_expanded(text, first, last):
+    """How quickly is measured by ``benchmarks/hostlists.py``."""
+    hosts = expand_hostlist(text)
     assert (len(hosts), hosts[0], hosts[-1]) == (65_536, first, last)
-    assert shortest_s < 0.05
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize(
-    ("text", "first", "last"),
-    [
-        (",".join(f"a[{n}-{n + 1}]b[0-0]" for n in range(32_768)), "a0b0", "a32768b0"),
-        (",".join(f"a[{n}]b[{n:05d}-{n + 1:05d}]" for n in range(32_768)), "a0b00000", "a32767b32768"),
-    ],
-    ids=["range-and-range-of-one", "number-and-padded-range"],
-)
-def test_65536_hosts_where_one_of_two_brackets_is_of_one_number_are_nearly_as_quick(text, first, last):
-    hosts, shortest_s = timed(text)
-    assert (len(hosts), hosts[0], hosts[-1]) == (65_536, first, last)
-    assert shortest_s < 0.07  # 0.04 to 0.05 on a machine without other load
-
-
-@pytest.mark.exhaustive
-def test_65536_hosts_in_brackets_of_several_ranges_that_all_differ_are_nearly_as_quick():
-    hosts, shortest_s = timed(",".join(f"a[{n}-{n + 1},{n + 5}-{n + 6}]" for n in range(16_384)))
-    assert (len(hosts), hosts[0], hosts[-1]) == (65_536, "a0", "a16389")
-    assert shortest_s < 0.25
-
-
-def timed(text):
-    """The hosts of a list, and how many seconds of the processor the quickest of ten times took."""
-    durations_s = []
-    for _ in range(10):
-        begun = time.process_time()
-        hosts = expand_hostlist(text)
-        durations_s.append(time.process_time() - begun)
-    return hosts, min(durations_s)
 
 
 def test_too_many_names_are_refused():
