@@ -97,6 +97,16 @@ def test_auto_spends_one_percent_but_waits_at_most_an_hour(
     assert Cadence(kind="auto").interval_s(save_seconds) == pytest.approx(interval_s)
 
 
+@pytest.mark.parametrize(
+    ("save_seconds", "interval_s"), [(None, 60.0), (0.15, 15.0), (1.0, 20.0), (40.0, 800.0), (500.0, 3600.0)]
+)
+def test_auto_spends_five_percent_where_no_save_fits_into_a_notice(
+    save_seconds: float | None, interval_s: float
+) -> None:
+    assert Cadence(kind="auto").interval_s(save_seconds, fits=False) == pytest.approx(interval_s)
+
+
 @pytest.mark.parametrize("save_seconds", [None, 0.001, 1000.0])
 def test_seconds_are_kept_whatever_a_save_costs(save_seconds: float | None) -> None:
-    assert Cadence(kind="seconds", seconds=42.0).interval_s(save_seconds) == 42.0
+    cadence = Cadence(kind="seconds", seconds=42.0)
+    assert {cadence.interval_s(save_seconds, fits=fits) for fits in (True, False)} == {42.0}

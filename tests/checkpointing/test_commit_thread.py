@@ -106,6 +106,32 @@ def test_saves_are_committed_in_the_order_in_which_they_were_handed_in(tmp_path:
     assert commits == [1, 2, 3]
 
 
+def test_every_worker_hears_of_the_end_of_each_save_before_who_waits_for_it(tmp_path: pathlib.Path) -> None:
+    training, store = Training(tmp_path), LocalStore()
+    ends: list[tuple[int, int, bool]] = []
+    (tmp_path / "ckpt-2.manifest.json").mkdir()
+    with contextlib.ExitStack() as stack:
+        for worker in range(2):
+            thread = CommitThread(
+                training.committer,
+                store,
+                Cluster(worker=worker, workers=2),
+                prefix="p",
+                incarnation=0,
+                on_end=lambda number, committed, worker=worker: ends.append((worker, number, committed)),  # type: ignore[misc]
+            )
+            thread.start()
+            stack.callback(thread.close)
+            for number in (1, 2):
+                record = training.write(number) if worker == 0 else None
+                pending = thread.hand_in(number, part_of(training, number, worker, 2), record)
+        with pytest.raises(CheckpointWriteError):
+            pending.wait(TIMEOUT_S)
+        assert (1, 1, True) in ends
+        assert (1, 2, False) in ends
+    assert sorted(ends) == [(0, 1, True), (0, 2, False), (1, 1, True), (1, 2, False)]
+
+
 def test_handing_in_does_not_wait_for_the_commit(tmp_path: pathlib.Path) -> None:
     training = Training(tmp_path)
     may_go_on = threading.Event()

@@ -55,6 +55,26 @@ def test_maintenance_that_ends_the_vm_is_a_notice(server, watch, value, has_gpu,
     assert seconds - 20 < notice.remaining_s() <= seconds
 
 
+@pytest.mark.parametrize(
+    ("has_gpu", "appointed_in_s", "trains_on"),
+    [(True, None, True), (True, 1800, True), (True, 300, False), (False, None, False)],
+)
+def test_only_a_long_notice_of_maintenance_is_trained_in(server, watch, has_gpu, appointed_in_s, trains_on):
+    if appointed_in_s is not None:
+        server.gce.appoint(in_s=appointed_in_s)
+    watcher = watch(GceMaintenanceWatcher, has_gpu=lambda: has_gpu)
+    server.gce.maintain()
+    assert notice_of(watcher).trains_on is trains_on
+
+
+def test_no_other_notice_is_trained_in(server, watch):
+    preemption, upcoming = watch(GcePreemptionWatcher), watch(GceUpcomingMaintenanceWatcher, lead_s=7200.0)
+    server.gce.preempt()
+    server.gce.appoint(in_s=3600)
+    assert not notice_of(preemption).trains_on
+    assert not notice_of(upcoming).trains_on
+
+
 def test_a_vm_that_is_moved_goes_on(server, watch, caplog):
     caplog.set_level("INFO")
     watcher = watch(GceMaintenanceWatcher)
@@ -115,7 +135,8 @@ def test_what_was_said_while_the_server_did_not_answer_at_first_is_a_notice_with
     server.wait_until_asked(kind._key, times=2)
     happen(server)
     server.behave()
-    assert notice_of(watcher).deadline is None
+    notice = notice_of(watcher)
+    assert (notice.deadline, notice.trains_on) == (None, False)
 
 
 def test_an_appointment_is_the_deadline_of_a_maintenance(server, watch):

@@ -17,6 +17,8 @@ SaveEvery = str | int | datetime.timedelta | None
 """What `save_every` takes: ``"auto"``, ``"epoch"``, a number of steps, a time span, or None for never."""
 
 OVERHEAD_BUDGET = 0.01
+# Where no save fits into a notice, what was done since the last periodic one is lost each time.
+OVERHEAD_BUDGET_WITHOUT_NOTICE = 0.05
 LONGEST_INTERVAL_S = 3600.0
 SHORTEST_INTERVAL_S = 15.0
 FIRST_SAVE_AFTER_S = 60.0
@@ -76,17 +78,19 @@ class Cadence:
             return step // self.steps > saved_step // self.steps
         return self.kind == "epoch" and new_epoch and step > saved_step
 
-    def interval_s(self, save_seconds: float | None) -> float:
+    def interval_s(self, save_seconds: float | None, *, fits: bool = True) -> float:
         """Seconds between two saves by the clock.
 
         Args:
             save_seconds: how long the last save held up training; None before the first.
+            fits: whether a save fits into the shortest notice.
         """
         if self.kind == "seconds":
             return self.seconds
         if save_seconds is None:
             return FIRST_SAVE_AFTER_S
-        return min(LONGEST_INTERVAL_S, max(SHORTEST_INTERVAL_S, save_seconds / OVERHEAD_BUDGET))
+        budget = OVERHEAD_BUDGET if fits else OVERHEAD_BUDGET_WITHOUT_NOTICE
+        return min(LONGEST_INTERVAL_S, max(SHORTEST_INTERVAL_S, save_seconds / budget))
 
     def describe(self) -> str:
         """The reason that a periodic save gives."""

@@ -93,6 +93,8 @@ class CommitThread:
         part_timeout_s: how long the chief waits for the parts of all other workers together, in seconds; the
             others wait half a minute longer for its answer.
         on_commit: called in the thread, on the chief, after each commit.
+        on_end: called in the thread, on every worker, with the number of each checkpoint that was handed in,
+            and whether it is committed.
         clock: monotonic seconds.
         wall_clock: seconds since the epoch.
     """
@@ -107,6 +109,7 @@ class CommitThread:
         incarnation: int,
         part_timeout_s: float = 120.0,
         on_commit: Callable[[Manifest], None] = lambda _: None,
+        on_end: Callable[[int, bool], None] = lambda _number, _is_committed: None,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
@@ -117,6 +120,7 @@ class CommitThread:
         self._incarnation = incarnation
         self._part_timeout_s = part_timeout_s
         self._on_commit = on_commit
+        self._on_end = on_end
         self._clock = clock
         self._wall_clock = wall_clock
         self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
@@ -176,9 +180,11 @@ class CommitThread:
             try:
                 self._commit(task) if self._cluster.is_chief else self._contribute(task)
             except Exception as error:  # noqa: BLE001 - surfaces at the next boundary
+                self._on_end(task.pending.number, False)
                 task.pending.settle(error)
                 self._failed.append(task.pending)
             else:
+                self._on_end(task.pending.number, True)
                 task.pending.settle()
 
     def _tell_failure(self, task: _Task) -> None:

@@ -35,8 +35,10 @@ from tf_preempt.checkpointing.session_record import SessionRecord
 from tf_preempt.checkpointing.startup import Cluster, Plan, begin_together
 from tf_preempt.termination import standby
 from tf_preempt.termination.auto import detect_platform, make_watchers
+from tf_preempt.termination.cloud import Firmware, detect_cloud
 from tf_preempt.termination.exit_codes import PERMANENT
 from tf_preempt.termination.notice import TerminationNotice
+from tf_preempt.termination.shortest_notice import shortest_notice
 from tf_preempt.termination.slurm import Verdict
 from tf_preempt.termination.watcher import TerminationMonitor
 
@@ -108,7 +110,16 @@ class TrainingSession:
             on_claim=lambda request: self._asking.on_claim(request),
             on_poll=lambda: self._asking.on_poll(),
         )
-        self._asking = Asking(cluster, options.cadence, options.config.grace_period, self._agreement.request)
+        grace_period = options.config.grace_period
+        cloud = detect_cloud(options.environ, Firmware.read())
+        self._asking = Asking(
+            cluster,
+            options.cadence,
+            grace_period,
+            self._agreement.request,
+            at=lambda: self._agreement.at,
+            shortest=shortest_notice(self._platform, cloud, options.environ, grace_period=grace_period),
+        )
         self._monitor: TerminationMonitor | None = None
         self._commits: CommitThread | None = None
         self._claim: DirectoryClaim | None = None
@@ -175,6 +186,7 @@ class TrainingSession:
             prefix=self._prefix,
             incarnation=plan.incarnation,
             on_commit=self._record.committed,
+            on_end=lambda number, is_committed: self._asking.committed(number, committed=is_committed),
         )
         self._commits.start()
         self._agreement.start()
@@ -225,6 +237,7 @@ class TrainingSession:
         manifest = restored.manifest
         self._saved_step = manifest.step
         self._record.restored(manifest, restored.seconds)
+        self._asking.expect(manifest.seconds)
         self._say(f"Restored step {manifest.step} from {self._committer.directory}/{manifest.prefix}.")
         if restored.of_others and self._cluster.is_chief:
             _log.warning(
@@ -432,9 +445,9 @@ class TrainingSession:
         except errors.TfPreemptError as error:
             self._commits.give_up(number, error)
             raise
+        self._asking.saved(number, written.seconds)
         pending = self._commits.hand_in(number, written.part_files, written.save)
         self._saved_step = snapshot.step
-        self._asking.saved(written.seconds)
         self._record.event(
             "save",
             checkpoint=written.prefix,

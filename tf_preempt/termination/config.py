@@ -39,7 +39,10 @@ class TerminationConfig:
             be light and must not block.
         exit_fn: called without arguments after the checkpoint is saved, to end the program.
         grace_period: seconds from the notice to the end of the process, to be trained in before the last
-            save.  None or 0: save and leave at once.  Not worth setting under three times the time of a save.
+            save, which is committed by then; a deadline of the notice that is earlier counts.  0: save and
+            leave at once.  None: likewise, but a notice of ten minutes or more from Compute Engine is
+            trained in, as the hour of a GPU's maintenance.  Where less than about three times the time of a
+            save is left, it is saved and left at once, and a warning says so.
         save_fn: called to write the checkpoint in place of the checkpoint manager's ``save``.
         signals: names of the signals that are notices; None: SIGTERM, and in a Slurm job also SIGUSR1 and
             SIGUSR2 (``#SBATCH --signal``) where the program has no handler of its own for them.

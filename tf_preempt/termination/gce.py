@@ -36,6 +36,8 @@ _log = logging.getLogger("tf_preempt")
 _MAINTENANCE_NOTICE_S = 60.0
 _GPU_MAINTENANCE_NOTICE_S = 3600.0
 _PREEMPTION_NOTICE_S = 30.0
+# By TensorFlow's custom the hour of a GPU is trained in; less than this is for saving.
+_TRAINS_ON_FROM_S = 600.0
 # An appointment days ahead is no reason to leave: the notice comes so long before it.
 _APPOINTMENT_LEAD_S = 120.0
 
@@ -48,10 +50,12 @@ class GceMaintenanceWatcher(GceKeyWatcher):
     A VM that is moved to another host meanwhile (`MIGRATE_ON_HOST_MAINTENANCE`) goes on: that is logged only.
 
     The deadline is an hour after the value has changed on a VM with a GPU, else 60 s; the appointment in
-    ``upcoming-maintenance``, if there is one earlier.
+    ``upcoming-maintenance``, if there is one earlier.  Where it is long, it is trained in: see
+    `TerminationNotice.trains_on`.
 
     Args:
         has_gpu: whether this VM has a GPU; by default, whether NVIDIA's driver knows of one.
+        trains_on_from_s: seconds that have to be left for that.
         **arguments: see `GceKeyWatcher`.
 
     Raises:
@@ -67,8 +71,15 @@ class GceMaintenanceWatcher(GceKeyWatcher):
         "SHUTDOWN_ON_HOST_MAINTENANCE",
     )
 
-    def __init__(self, *, has_gpu: Callable[[], bool] | None = None, **arguments: Any) -> None:
+    def __init__(
+        self,
+        *,
+        has_gpu: Callable[[], bool] | None = None,
+        trains_on_from_s: float = _TRAINS_ON_FROM_S,
+        **arguments: Any,
+    ) -> None:
         self._has_gpu = has_gpu if has_gpu is not None else _has_gpu
+        self._trains_on_from_s = trains_on_from_s
         self._value = "NONE"
         super().__init__(**arguments)
 
@@ -88,7 +99,12 @@ class GceMaintenanceWatcher(GceKeyWatcher):
                 value,
             )
         elif is_news:
-            self._give(TerminationNotice(source=self.SOURCE, reason=value, deadline=self._deadline()))
+            deadline = self._deadline()
+            left_s = 0.0 if deadline is None else deadline - self._monotonic()
+            trains_on = left_s >= self._trains_on_from_s
+            self._give(
+                TerminationNotice(source=self.SOURCE, reason=value, deadline=deadline, trains_on=trains_on)
+            )
 
     def _deadline(self) -> float | None:
         notice_s = _GPU_MAINTENANCE_NOTICE_S if self._has_gpu() else _MAINTENANCE_NOTICE_S

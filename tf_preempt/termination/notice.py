@@ -20,6 +20,8 @@ class TerminationNotice:
         deadline: the moment after which the process may be gone, in seconds of ``time.monotonic``; None if
             the source does not tell.  Events and logs carry the seconds that are left instead, because
             this clock means nothing in another process.
+        trains_on: the time until the deadline is long, and by the platform's custom it is trained in: what is
+            done unless the user's `grace_period` says otherwise.
 
     Raises:
         ConfigError: `source` is empty, or `deadline` is not a finite number.
@@ -28,6 +30,7 @@ class TerminationNotice:
     source: str
     reason: str
     deadline: float | None = None
+    trains_on: bool = False
 
     def __post_init__(self) -> None:
         if not self.source:
