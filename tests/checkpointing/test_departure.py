@@ -17,6 +17,7 @@ from tf_preempt.checkpointing.departure import Departure
 from tf_preempt.checkpointing.key_value import LocalStore
 from tf_preempt.checkpointing.startup import Cluster
 from tf_preempt.termination.auto import Platform
+from tf_preempt.termination.notice import TerminationNotice
 from tf_preempt.termination.slurm import Action, Cause, Verdict
 from tf_preempt.termination.slurm_options import SlurmOptions
 
@@ -42,6 +43,10 @@ def departure(
         directory=str(directory),
         program_goes_on=program_goes_on,
     )
+
+
+def notice(source: str) -> TerminationNotice:
+    return TerminationNotice(source=source, reason="for a test")
 
 
 def test_the_chief_has_the_job_requeued_and_the_others_hear_of_it(tmp_path: pathlib.Path, slurm: Any) -> None:
@@ -158,9 +163,34 @@ def test_a_survivor_that_is_not_the_chief_lets_slurm_end_it_before_it_acts(
 ) -> None:
     """The SIGTERM of a requeue that somebody else asked for cuts the wait short."""
     one = departure(tmp_path, slurm(CALM), worker=40, workers=41)
-    ended = threading.Timer(0.2, one.notice_while_leaving)
+    ended = threading.Timer(0.2, one.notice_while_leaving, [notice("SIGTERM")])
     before = time.monotonic()
     ended.start()
     one.after_loss(incarnation=0)
     assert 0.2 <= time.monotonic() - before < 4.0
     ended.join()
+
+
+@pytest.mark.parametrize(
+    ("source", "platform", "is_slurms"),
+    [
+        ("SIGTERM", Platform.SLURM, True),
+        ("gce-preempted", Platform.SLURM, False),
+        ("SIGTERM", Platform.GCE, False),
+        ("SIGTERM", Platform.LOCAL, False),
+    ],
+)
+def test_only_slurms_sigterm_says_while_a_program_leaves_that_slurm_ends_its_job(
+    tmp_path: pathlib.Path,
+    slurm: Any,
+    caplog: pytest.LogCaptureFixture,
+    source: str,
+    platform: Platform,
+    is_slurms: bool,
+) -> None:
+    one = departure(tmp_path, slurm(CALM), platform=platform)
+    with caplog.at_level("INFO", logger="tf_preempt"):
+        one.notice_while_leaving(notice(source))
+    assert one._told.is_set() is is_slurms
+    said = [f"{source} came while the program leaves; it changes nothing."]
+    assert caplog.messages == ([] if is_slurms else said)

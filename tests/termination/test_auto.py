@@ -467,6 +467,17 @@ def test_a_wrong_address_is_refused_and_nothing_stays_caught(watch_on_cloud):
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
+def test_a_watcher_of_the_platforms_class_stands_in_the_place_of_the_platforms(watch_on_cloud):
+    class Mine(GcePreemptionWatcher):
+        pass
+
+    environ = watch_on_cloud.server.environ("gce") | watch_on_cloud.server.environ("aws")
+    with Mine(environ=environ) as mine, AwsWatcher(environ=environ) as of_another_cloud:
+        config = TerminationConfig(watchers=[mine, of_another_cloud])
+        kinds = watch_on_cloud(Platform.GCE, _FIRMWARES["gce"], config=config)
+    assert kinds == {GceMaintenanceWatcher, GceUpcomingMaintenanceWatcher, LentWatcher}
+
+
 def test_watchers_of_the_user_come_on_top_and_stay_open(caplog):
     caplog.set_level("INFO")
 

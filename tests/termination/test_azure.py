@@ -139,6 +139,36 @@ def test_events_of_which_notices_were_given_are_acknowledged(server, watch):
     assert request.headers["metadata"] == "true"
 
 
+@pytest.mark.parametrize(("acknowledges", "told"), [(False, []), (True, ["event-1"])])
+def test_after_the_save_azure_is_told_only_if_that_is_wanted(server, watch, acknowledges, told):
+    watcher = watch(acknowledges=acknowledges)
+    look_again(server)
+    server.azure.schedule()
+    notice_of(watcher)
+    assert server.azure.acknowledged == []
+    watcher.on_saved()
+    assert server.azure.acknowledged == told
+
+
+def test_a_save_without_an_event_is_none_of_azures_business(server, watch):
+    watcher = watch(acknowledges=True)
+    look_again(server)
+    watcher.on_saved()
+    assert not [one for one in server.requests(EVENTS) if one.method == "POST"]
+
+
+def test_an_acknowledgement_that_is_not_taken_after_a_save_is_said_and_survived(server, watch, caplog):
+    watcher = watch(acknowledges=True)
+    look_again(server)
+    server.azure.schedule()
+    notice_of(watcher)
+    watcher.close()
+    server.misbehave("500")
+    watcher.on_saved()
+    (words,) = warnings_of(caplog)
+    assert words.startswith("Azure was not told that all is saved")
+
+
 def test_where_nothing_was_announced_nothing_is_acknowledged(server, watch):
     watcher = watch()
     look_again(server)

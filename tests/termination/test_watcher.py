@@ -357,3 +357,25 @@ def test_pauses_double_up_to_a_minute(interval_s, pauses):
 def test_a_million_failures_do_not_overflow():
     turn = _Turn(_Polled(), 1.0, failures=1_000_000)
     assert turn.failed(0.0) == 60.0
+
+
+def test_all_watchers_hear_of_the_save_also_after_the_end_and_if_one_of_them_fails(caplog):
+    heard = []
+
+    class Hears(_Polled):
+        def __init__(self, name, error=None):
+            super().__init__()
+            self._name, self._error = name, error
+
+        def on_saved(self):
+            heard.append(self._name)
+            if self._error is not None:
+                raise self._error
+
+    watchers = [Hears("first", OSError("no answer")), LentWatcher(Hears("lent")), _Polled(), Hears("last")]
+    with TerminationMonitor(watchers, print) as monitor:
+        assert not heard
+    monitor.tell_saved()
+    assert heard == ["first", "lent", "last"]
+    (record,) = caplog.records
+    assert record.getMessage() == "Hears failed after the save; the program leaves all the same."

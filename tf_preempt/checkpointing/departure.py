@@ -23,6 +23,7 @@ from tf_preempt.checkpointing.startup import Cluster
 from tf_preempt.errors import CoordinationError
 from tf_preempt.goodput.status_file import STATUS_FILE_VARIABLE
 from tf_preempt.termination.auto import Platform
+from tf_preempt.termination.notice import TerminationNotice
 from tf_preempt.termination.requeue_record import RequeueRecord
 from tf_preempt.termination.slurm import Action, Cause, SlurmExit, Verdict
 from tf_preempt.termination.slurm_options import SlurmOptions
@@ -93,9 +94,15 @@ class Departure:
         """Whether there is anything to settle."""
         return self._slurm is not None
 
-    def notice_while_leaving(self) -> None:
-        """Takes a notice that comes after the decision to leave: Slurm is ending the job."""
-        self._told.set()
+    def notice_while_leaving(self, notice: TerminationNotice) -> None:
+        """Takes a notice that comes after the decision to leave.
+
+        It tells something only where a Slurm job is ours to settle: by SIGTERM Slurm is ending the job.
+        """
+        if self._slurm is not None and notice.source == "SIGTERM":
+            self._told.set()
+        else:
+            _log.info("%s came while the program leaves; it changes nothing.", notice.source)
 
     def after_commit(
         self, number: int, *, source: str, incarnation: int, had_a_chance: bool = True

@@ -387,6 +387,7 @@ class TrainingSession:
             self._leave(
                 f"Preempted ({reason}) before the first step; the restored step stands.",
                 self._settled(decision.request.reason, had_a_chance=False),
+                is_saved=True,
             )
 
     def _act(self, decision: Decision, capture: Callable[[], Snapshot]) -> None:
@@ -400,7 +401,7 @@ class TrainingSession:
             "agreed", boundary=decision.boundary, global_step=snapshot.step, reason=request.reason, **where
         )
         reason = f"notice: {request.reason} on worker {request.worker}"
-        where_saved = f"step {snapshot.step} is saved in {self._committer.directory}"
+        where_saved, is_saved = f"step {snapshot.step} is saved in {self._committer.directory}", True
         try:
             pending = self._save(snapshot, reason=reason, save_fn=self._options.config.save_fn)
             if request.kind == "notice":
@@ -409,9 +410,11 @@ class TrainingSession:
         except (errors.CheckpointWriteError, errors.CoordinationError) as error:
             _log.error("%s", error)
             where_saved = f"step {snapshot.step} could not be committed, the checkpoint before it counts"
+            is_saved = False
             if request.kind == "notice":
                 return
-        self._leave(f"Preempted ({reason}); {where_saved}.", self._settled(request.reason))
+        verdict = self._settled(request.reason)
+        self._leave(f"Preempted ({reason}); {where_saved}.", verdict, is_saved=is_saved)
 
     def _settled(self, source: str, *, had_a_chance: bool = True) -> Verdict | None:
         """Settles with the scheduler, before the first worker leaves, what becomes of the job."""
@@ -422,12 +425,14 @@ class TrainingSession:
         self._departure.let_chief_leave_last(self._number)
         return verdict
 
-    def _leave(self, message: str, verdict: Verdict | None) -> NoReturn:
-        """Ends this process's part."""
+    def _leave(self, message: str, verdict: Verdict | None, *, is_saved: bool = False) -> NoReturn:
+        """Ends this process's part; where all is saved, the machine may be gone from here on."""
         self._leaves = True
         exit_code = self._leaving.exit_code if verdict is None else verdict.exit_code
         self._record.event("exit", code=exit_code)
         self.close(commit_wait_s=_LOST_WAIT_S)
+        if is_saved and self._monitor is not None and not self._options.raise_on_preemption:
+            self._monitor.tell_saved()
         self._departure.wait_if_told_to_stay(verdict)
         self._leaving.leave(message, exit_code)
 
@@ -461,7 +466,7 @@ class TrainingSession:
 
     def _on_notice(self, notice: TerminationNotice) -> None:
         if self._leaves:
-            self._departure.notice_while_leaving()
+            self._departure.notice_while_leaving(notice)
             return
         if not self._options.is_active():
             self._pass_on(notice)

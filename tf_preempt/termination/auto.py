@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from tf_preempt._slurm import SlurmRun, is_slurm_job
 from tf_preempt._slurm_control import SlurmControl
@@ -149,8 +150,10 @@ def make_watchers(
                 "the job's time limit",
             )
         if platform is not Platform.AGENT_PLATFORM:
-            for watcher in _cloud_watchers(detect_cloud(environ, firmware or Firmware.read()), environ):
-                add(watcher, type(watcher).__name__)
+            given = tuple(type(watcher) for watcher in config.watchers or ())
+            for kind in _cloud_watchers(detect_cloud(environ, firmware or Firmware.read()), environ):
+                if not any(issubclass(one, kind) for one in given):
+                    add(kind(environ=environ), kind.__name__)
         for watcher in config.watchers or ():
             add(LentWatcher(watcher), type(watcher).__name__)
         to_close.pop_all()
@@ -162,22 +165,20 @@ def _signal_watcher(names: Sequence[str | signal.Signals], grace_s: float | None
     return SignalWatcher(names) if grace_s is None else GraceSignalWatcher(names, grace_s=grace_s)
 
 
-def _cloud_watchers(cloud: Cloud | None, environ: Mapping[str, str]) -> Iterator[TerminationWatcher]:
+def _cloud_watchers(cloud: Cloud | None, environ: Mapping[str, str]) -> Iterator[type[Any]]:
     # Each imported where its machine is: the others need no HTTP client.
     if cloud is Cloud.GCE:
         from tf_preempt.termination import gce
 
-        yield gce.GceMaintenanceWatcher(environ=environ)
-        yield gce.GcePreemptionWatcher(environ=environ)
-        yield gce.GceUpcomingMaintenanceWatcher(environ=environ)
+        yield from (gce.GceMaintenanceWatcher, gce.GcePreemptionWatcher, gce.GceUpcomingMaintenanceWatcher)
     elif cloud is Cloud.AWS and environ.get("AWS_EC2_METADATA_DISABLED", "").lower() != "true":
         from tf_preempt.termination import aws
 
-        yield aws.AwsWatcher(environ=environ)
+        yield aws.AwsWatcher
     elif cloud is Cloud.AZURE:
         from tf_preempt.termination import azure
 
-        yield azure.AzureWatcher(environ=environ)
+        yield azure.AzureWatcher
 
 
 def _free_signals(names: Sequence[str]) -> list[str]:

@@ -52,6 +52,8 @@ class AzureWatcher(BackgroundWatcher):
 
     Args:
         lead_s: seconds between the notice and the beginning of the event, where it is announced earlier.
+        acknowledges: once all is saved and the program leaves, Azure is told that it need not wait for the
+            announced time: the VM may be gone at once, with all else that runs there.
         environ: the environment variables.
         pause_s: seconds between two looks.
         first_timeout_s: seconds for the first list of events.
@@ -73,6 +75,7 @@ class AzureWatcher(BackgroundWatcher):
         self,
         *,
         lead_s: float = _APPOINTMENT_LEAD_S,
+        acknowledges: bool = False,
         environ: Mapping[str, str] = os.environ,
         pause_s: float = _PAUSE_S,
         first_timeout_s: float = _FIRST_TIMEOUT_S,
@@ -85,6 +88,7 @@ class AzureWatcher(BackgroundWatcher):
         self._client = MetadataClient(self._endpoint, headers=_HEADERS, timeout_s=timeout_s)
         super().__init__(first_retry_s=first_retry_s)
         self._lead_s = lead_s
+        self._acknowledges = acknowledges
         self._pause_s = pause_s
         self._first_timeout_s = first_timeout_s
         self._timeout_s = timeout_s
@@ -96,6 +100,17 @@ class AzureWatcher(BackgroundWatcher):
         self._harmless: set[str] = set()
         self._noticed: tuple[str, ...] = ()
         self._start()
+
+    def on_saved(self) -> None:
+        """Acknowledges the events of which notices were given, if that is wanted."""
+        if not self._acknowledges:
+            return
+        try:
+            ids = self.acknowledge()
+        except MetadataError as error:
+            _log.warning("Azure was not told that all is saved, and waits for the announced time: %s", error)
+        else:
+            _log.info("Azure was told that all is saved (events: %s).", ", ".join(ids) or "none")
 
     def acknowledge(self) -> tuple[str, ...]:
         """Tells Azure that it need not wait any longer for the events of which notices were given.

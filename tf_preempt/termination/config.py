@@ -47,8 +47,9 @@ class TerminationConfig:
         signals: names of the signals that are notices; None: SIGTERM, and in a Slurm job also SIGUSR1 and
             SIGUSR2 (``#SBATCH --signal``) where the program has no handler of its own for them.
         slurm: how to leave a Slurm job; see `SlurmOptions`.
-        watchers: more sources of notices than the platform's own.  A training listens to them and leaves them
-            open, so that the next one can; closing them is up to you.
+        watchers: more sources of notices than the platform's own; one of a class that the platform has stands
+            in the place of the platform's.  A training listens to them and leaves them open, so that the next
+            one can; closing them is up to you.
 
     Raises:
         ConfigError: a function is not callable, `grace_period` is not a number of seconds from 0, a signal is

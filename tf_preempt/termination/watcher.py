@@ -59,6 +59,15 @@ class TerminationWatcher(abc.ABC):
         """A file descriptor that is readable while `poll` has something; None if it has to be polled."""
         return None
 
+    def on_saved(self) -> None:  # noqa: B027 - most sources need no answer
+        """Hears, in the main thread, that all is committed and the program leaves.
+
+        It comes also after `close`, and where another source has given the notice.
+
+        Raises:
+            Exception: anything; the monitor logs it, and the program leaves all the same.
+        """
+
     def close(self) -> None:  # noqa: B027 - most watchers hold nothing that has to be given back
         """Gives back what the watcher holds; calling it again is fine."""
 
@@ -95,6 +104,14 @@ class LentWatcher(TerminationWatcher):
     def fileno(self) -> int | None:
         """The watcher's file descriptor."""
         return self.lent.fileno()
+
+    def on_saved(self) -> None:
+        """Lets the watcher hear of it.
+
+        Raises:
+            Exception: whatever it raises.
+        """
+        self.lent.on_saved()
 
 
 @dataclasses.dataclass(eq=False)
@@ -224,6 +241,14 @@ class TerminationMonitor:
                     _JOIN_TIMEOUT_S,
                 )
         self._close_watchers()
+
+    def tell_saved(self) -> None:
+        """Tells all watchers that all is committed and the program leaves."""
+        for turn in self._turns:
+            try:
+                turn.watcher.on_saved()
+            except Exception:  # noqa: BLE001 - the others have to hear of it all the same
+                _log.exception("%s failed after the save; the program leaves all the same.", turn.name)
 
     def __enter__(self) -> Self:
         return self.start()
