@@ -1,31 +1,33 @@
-"""Workers that agree on boundaries, without threads: a scheduler decides who does the next operation.
+"""Workers that agree on boundaries, without threads: a schedule decides who does the next operation.
 
 Each worker has a main thread that does synchronous steps (a step ends only when all workers have entered it,
 like a collective), an agreement thread that plays the script of `Rounds`, and threads that ask for rounds.
-They are generators; between any two of their operations every other one may run.  A run either ends or
-raises what went wrong.
+Where saves are committed, it has one that does what `CommitThread` does.  They are generators; between any
+two of their operations every other one may run (`schedules`, `interleavings`).
+
+Driven are the real scripts of `Rounds` and the real `Decision.acts_at`.  The shells around them, `Agreement`,
+`CommitThread` and `TrainingSession`, have real threads that cannot be stopped between two operations; what
+they do is told here once more, and tested with threads elsewhere.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import random
-from collections.abc import Callable, Generator, Iterator
+import itertools
+import math
+from collections.abc import Callable, Generator
 from typing import Any
 
+from tests.checkpointing.simulated_world import AT_ONCE, Delivery, KeyWait, Thread, World
 from tf_preempt.checkpointing import rounds
-from tf_preempt.checkpointing.key_value import KeyExistsError
-from tf_preempt.checkpointing.rounds import Decision, Request, RequestKind, Rounds
-from tf_preempt.errors import CoordinationError
+from tf_preempt.checkpointing.key_value import DEFAULT_SET_TIMEOUT_S
+from tf_preempt.checkpointing.rounds import Decision, Request, Rounds
+from tf_preempt.errors import CoordinationError, WorkerLostError
 
 POLL_S = 0.5
-
-# A thread yields what it waits for (None: nothing) and is sent whether that came; False is a poll's time-out.
-Thread = Generator["Callable[[], bool] | None", bool, None]
-
-
-class DeadlockError(Exception):
-    """Nobody can go on, and not everybody is done."""
+CHIEF = 0
+CHIEF_LINGERS_S = 5.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,24 +38,18 @@ class Acted:
     decision: Decision
 
 
-class World:
-    """What all workers share: the store, the clock, and who has entered which step."""
-
-    def __init__(self) -> None:
-        self.keys: dict[str, str] = {}
-        self.now = 0.0
-        self.entered: dict[int, int] = {}
-        # Where the first worker was that was held in a round, by the round's number.
-        self.first_hold: dict[int, int] = {}
-
-    def write(self, key: str, value: str) -> None:
-        if key in self.keys:
-            raise KeyExistsError(key)
-        self.keys[key] = value
-
-
 class Worker:
-    """One simulated process."""
+    """One simulated process.
+
+    Args:
+        world: shared by all.
+        index: of this worker.
+        workers: how many there are.
+        steps: how many a training has.
+        make: its protocol.
+        report_timeout_s: of the protocol.
+        commits: saves are committed, and who has ended answers no more.
+    """
 
     def __init__(
         self,
@@ -62,10 +58,12 @@ class Worker:
         workers: int,
         *,
         steps: int,
-        make: type[Rounds],
-        report_timeout_s: float,
+        make: type[Rounds] = Rounds,
+        report_timeout_s: float = 1e9,
+        commits: bool = False,
     ) -> None:
         self.world, self.index, self.workers, self.steps = world, index, workers, steps
+        self.commits, self.commit_timeout_s = commits, 2 * report_timeout_s
         self.rounds = make(
             worker=index,
             workers=workers,
@@ -73,33 +71,76 @@ class Worker:
             report_timeout_s=report_timeout_s,
             clock=lambda: world.now,
         )
-        self.at, self.hold, self.done = 0, False, False
+        self.at, self.hold = 0, False
+        self.done = False  # the main thread has come to its end, rightly
+        self.is_gone = False  # the process has ended
+        self.is_newcomer = False  # it was started alone; no collective takes it in
+        self.lingers = True  # the chief leaves last
+        self.has_asked = False
         self.decision: Decision | None = None
-        self.failure: CoordinationError | None = None
+        self.failure: CoordinationError | None = None  # of the agreement
+        self.commit_failure: CoordinationError | None = None
+        self.error: CoordinationError | None = None  # with which it left
         self.acted: list[Acted] = []
-        self.fails_at_write: str | None = None
+        self.saved: list[int] = []  # at which boundaries
+        self.committed = 0
+        self.step_s = self.save_s = 0.0
+        self.on_poll: Callable[[], None] = lambda: None
+        self.on_saved: Callable[[], None] = lambda: None
+        self.delivery: Callable[[str], Delivery] = lambda key: AT_ONCE
+        self.send_away: Callable[[Thread], None] = lambda thread: None
 
     # ------------------------------------------------------------------------------ the main thread
 
     def main(self) -> Thread:
+        """Trains to the end, or until a round decides to leave."""
+        leaves = False
         for _ in range(self.steps):
-            if (yield from self._boundary(finished=False)):
-                self.done = True
-                return
+            leaves = yield from self._boundary(finished=False)
+            if leaves:
+                break
             yield from self._step()
-        yield from self._boundary(finished=True)
+        if not leaves:
+            acted = len(self.acted)
+            yield from self._boundary(finished=True)
+            if len(self.acted) == acted:
+                yield from self._save()  # the end is saved also if nobody asked
+        yield from self._see_commit()
         self.done = True
 
-    def _step(self) -> Thread:
-        entered, step = self.world.entered, self.at
-        entered[step] = entered.get(step, 0) + 1
-        yield lambda: entered[step] == self.workers
+    def process(self) -> Thread:
+        """Trains, and leaves with an error if there is one; then the process is gone."""
+        try:
+            yield from self.main()
+        except CoordinationError as error:
+            self.error = error
+        yield None
+        self.end_process()
 
-    def _boundary(self, *, finished: bool) -> Generator[Any, bool, bool]:
-        """Does what `Agreement.boundary` does; returns whether training is left."""
+    def end_process(self) -> None:
+        """All of it is gone, and the store with the chief's."""
+        self.is_gone = self.world.is_broken = True
+        self.world.store_is_gone |= self.index == CHIEF
+
+    def _step(self) -> Thread:
+        entered, step, world = self.world.entered, self.at, self.world
+        entered[step] = entered.get(step, 0) + (not self.is_newcomer)
+        if self.is_newcomer:
+            raise WorkerLostError(f"collective {step} takes in nobody who was started alone")
+        yield lambda: entered[step] == self.workers or world.is_broken
+        if entered[step] != self.workers:
+            raise WorkerLostError(f"collective {step} failed")
+        if self.step_s:
+            until = world.now + self.step_s
+            yield lambda: world.now >= until
+
+    def _boundary(self, *, finished: bool) -> Generator[Any, None, bool]:
+        """Does what `Agreement.boundary` does, and acts; returns whether training is left."""
         self.at += 1
         yield None
         if not self.hold:
+            if self.commit_failure is not None:
+                raise self.commit_failure
             return False
         yield lambda: self.decision is not None or self.failure is not None
         if self.failure is not None:
@@ -111,7 +152,62 @@ class Worker:
         self.acted.append(Acted(self.at, decision))
         self.decision, self.hold = None, False
         self.rounds.acted()
+        yield from self._save()
         return decision.request.kind == "leave"
+
+    # ---------------------------------------------------------------------------------------- commits
+
+    def _save(self) -> Thread:
+        if self.save_s:
+            until = self.world.now + self.save_s
+            yield lambda: self.world.now >= until
+        self.saved.append(self.at)
+        self.on_saved()
+
+    def _see_commit(self) -> Thread:
+        """Waits for the last commit; the chief, in whose process the keys live, leaves last."""
+        if not self.commits:
+            return
+        yield lambda: self.committed == len(self.saved) or self.commit_failure is not None
+        if self.commit_failure is not None:
+            raise self.commit_failure
+        if self.index != CHIEF:
+            with contextlib.suppress(CoordinationError):
+                yield from self._send(f"seen/{self.index}", "")
+        elif self.lingers:
+            with contextlib.suppress(CoordinationError):
+                for worker in range(1, self.workers):
+                    yield from self._receive(f"seen/{worker}", CHIEF_LINGERS_S)
+
+    def commit_thread(self) -> Thread:
+        """Hands in parts; the chief's makes a commit of them when it has all."""
+        try:
+            for number in itertools.count():
+                yield lambda: len(self.saved) > self.committed
+                yield from self._commit(number) if self.index == CHIEF else self._contribute(number)
+                self.committed += 1
+        except CoordinationError as error:
+            self.commit_failure = error
+
+    def _contribute(self, number: int) -> Thread:
+        yield from self._send(f"part/{number}/{self.index}", str(self.saved[number]))
+        yield from self._receive(f"done/{number}", 1.5 * self.commit_timeout_s)
+
+    def _commit(self, number: int) -> Thread:
+        boundaries = [self.saved[number]]
+        for worker in range(1, self.workers):
+            part = yield from self._receive(f"part/{number}/{worker}", self.commit_timeout_s)
+            boundaries.append(int(part))
+        self.world.commits[number] = boundaries
+        yield from self._send(f"done/{number}", "")
+
+    def _receive(self, key: str, timeout_s: float) -> Generator[Any, None, str]:
+        wait = KeyWait(self.world, key, self.world.now + timeout_s)
+        yield lambda: wait()  # not a wait that may come to nothing
+        value = self.world.read(key)
+        if value is None:
+            raise CoordinationError(f"no {key} in time")
+        return value
 
     # -------------------------------------------------------------------------- the background threads
 
@@ -124,6 +220,11 @@ class Worker:
     def ask(self, request: Request, when: Callable[[], bool]) -> Thread:
         yield when
         self.rounds.want(request)
+        yield from self.claim()
+
+    def claim(self) -> Thread:
+        """Opens a round for what is wanted."""
+        self.has_asked = True
         yield from self._play(self.rounds.claim())
 
     def _play(self, script: rounds.Script) -> Thread:
@@ -135,22 +236,25 @@ class Worker:
             except StopIteration:
                 return
             result, error = None, None
+            if isinstance(operation, rounds.Announce):
+                continue  # nobody else can see it
             yield None
             try:
                 result = yield from self._perform(operation)
             except CoordinationError as raised:
                 error = raised
 
-    def _perform(self, operation: rounds.Operation) -> Generator[Any, bool, Any]:
-        keys = self.world.keys
+    def _perform(self, operation: rounds.Operation) -> Generator[Any, None, Any]:
         match operation:
-            case rounds.Await(key):
-                came = yield lambda: key in keys
-                return keys[key] if came else None
+            case rounds.Await(key, at_most_s):
+                self.world.messages["reads"] += 1
+                wait_s = POLL_S if at_most_s is None else min(POLL_S, at_most_s)
+                yield KeyWait(self.world, key, self.world.now + wait_s)
+                return self.world.read(key)
             case rounds.Write(key, value):
-                if self.fails_at_write and self.fails_at_write in key:
-                    raise CoordinationError(f"no answer for {key}")
-                self.world.write(key, value)
+                yield from self._send(key, value)
+            case rounds.LookAround():
+                self.on_poll()
             case rounds.Hold():
                 self.hold = True
                 self.world.first_hold.setdefault(len(self.acted), self.at)
@@ -158,128 +262,21 @@ class Worker:
                 return self.at
             case rounds.Decide(decision):
                 self.decision = decision
-                while self.decision is not None:
-                    yield lambda: self.decision is None
+                yield lambda: self.decision is None
         return None
 
-
-class Schedule:
-    """Runs threads one operation at a time, in an order drawn from `seed`.
-
-    In half of the schedules some threads are slow: they get a fiftieth of the others' turns.
-    """
-
-    def __init__(self, world: World, seed: int, *, impatience: float = 0.02) -> None:
-        self._world = world
-        self._random = random.Random(seed)
-        self._impatience = impatience  # chance that a poll ends before the key is there
-        self._threads: list[_Entry] = []
-
-    def add(self, thread: Thread, *, polls: bool = False) -> None:
-        """Adds a thread; one that `polls` looks up from waiting for keys."""
-        is_slow = self._random.random() < 0.15 and self._random.random() < 0.5
-        self._threads.append(_Entry(thread=thread, polls=polls, turns=0.02 if is_slow else 1.0))
-
-    def run(self, is_over: Callable[[], bool], *, at_most: int = 300_000) -> None:
-        """Runs until `is_over`.
-
-        Raises:
-            DeadlockError: nobody can go on before that.
-        """
-        draw, threads = self._random.random, self._threads
-        in_vain = quiet_rounds = 0
-        for _ in range(at_most):
-            if is_over():
-                return
-            if in_vain > 20 * len(threads):
-                self._let_polls_time_out()
-                in_vain, quiet_rounds = 0, quiet_rounds + 1
-                if quiet_rounds > 50:
-                    raise DeadlockError("nobody can go on")
-                continue
-            if not threads:
-                raise DeadlockError("all threads have ended")
-            entry = threads[int(draw() * len(threads))]
-            ready = entry.waits_for is None or entry.waits_for()
-            if not (ready or (entry.polls and draw() < self._impatience)):
-                in_vain += 1
-                continue
-            if draw() < entry.turns:
-                in_vain = 0
-                quiet_rounds = 0 if ready else quiet_rounds
-                self._advance(entry, came=ready)
-        raise DeadlockError(f"not over after {at_most} operations")
-
-    def run_in_turns(self, is_over: Callable[[], bool], *, at_most: int = 10_000) -> None:
-        """Runs every thread as far as it comes, one after the other: quick also with very many.
-
-        Raises:
-            DeadlockError: it is not over after `at_most` turns of everybody.
-        """
-        for _ in range(at_most):
-            if is_over():
-                return
-            self._random.shuffle(self._threads)
-            for entry in list(self._threads):
-                while not entry.has_ended and (entry.waits_for is None or entry.waits_for()):
-                    self._advance(entry, came=True)
-        raise DeadlockError(f"not over after {at_most} turns")
-
-    def _let_polls_time_out(self) -> None:
-        self._world.now += POLL_S
-        for entry in list(self._threads):
-            if entry.polls and entry.waits_for is not None and not entry.waits_for():
-                self._advance(entry, came=False)
-
-    def _advance(self, entry: _Entry, *, came: bool) -> None:
-        try:
-            entry.waits_for = entry.thread.send(came if entry.is_started else None)  # type: ignore[arg-type]
-            entry.is_started = True
-        except StopIteration:
-            entry.has_ended = True
-            self._threads.remove(entry)
-
-
-@dataclasses.dataclass(eq=False)
-class _Entry:
-    """A thread, what it waits for, and how often it gets its turn."""
-
-    thread: Thread
-    polls: bool
-    turns: float
-    waits_for: Callable[[], bool] | None = None
-    is_started: bool = False
-    has_ended: bool = False
-
-
-def boundary_reached(worker: Worker, at: int) -> Callable[[], bool]:
-    return lambda: worker.at >= at or worker.done
-
-
-def workers_of(
-    world: World, count: int, *, steps: int, make: type[Rounds] = Rounds, report_timeout_s: float = 1e9
-) -> list[Worker]:
-    return [
-        Worker(world, index, count, steps=steps, make=make, report_timeout_s=report_timeout_s)
-        for index in range(count)
-    ]
-
-
-def start(world: World, workers: list[Worker], seed: int) -> Schedule:
-    """A schedule with the main and the agreement thread of each worker."""
-    schedule = Schedule(world, seed)
-    for worker in workers:
-        schedule.add(worker.main())
-        schedule.add(worker.agreement(), polls=True)
-    return schedule
-
-
-def random_requests(
-    draw: random.Random, workers: list[Worker], steps: int
-) -> Iterator[tuple[Worker, Request, int]]:
-    """One to four requests of any kind, from any worker, at any boundary, often the first or last."""
-    kinds: list[RequestKind] = ["leave", "notice", "save", "save"]
-    for number in range(draw.randint(1, 4)):
-        worker, kind = draw.choice(workers), draw.choice(kinds)
-        at = draw.choice([0, 1, steps - 1, steps, steps + 1, draw.randint(0, steps + 1)])
-        yield worker, Request(kind=kind, worker=worker.index, reason=f"{kind} {number}"), at
+    def _send(self, key: str, value: str) -> Thread:
+        self.world.messages["writes"] += 1
+        delivery = self.delivery(key)
+        if delivery == AT_ONCE:
+            self.world.write(key, value)
+            return
+        answer: list[CoordinationError | None] = []
+        if delivery.after_s < math.inf:
+            self.send_away(self.world.deliver(key, value, delivery.after_s, answer))
+        until = self.world.now + DEFAULT_SET_TIMEOUT_S
+        yield lambda: bool(answer and delivery.is_answered) or self.world.now >= until
+        if not (answer and delivery.is_answered):
+            raise CoordinationError(f"no answer for {key}")
+        if answer[0] is not None:
+            raise answer[0]

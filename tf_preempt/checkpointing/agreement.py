@@ -50,8 +50,10 @@ class Agreement:
         report_timeout_s: how long to wait for the other workers' reports, in seconds.  When one is missing
             the worker is taken for lost: `boundary` raises.
         poll_s: how often the thread looks up from waiting, in seconds.
-        on_claim: called in the background thread when a round was claimed and this worker has reported.
-        on_poll: called in the background thread about every `poll_s` seconds; may call `request`.
+        on_claim: called in the background thread when a round was claimed and this worker has reported, and
+            once more if the round serves a more urgent request than the claimed one.
+        on_poll: called in the background thread about every `poll_s` seconds, and when a round was claimed;
+            may call `request`.
         clock: monotonic seconds.
     """
 
