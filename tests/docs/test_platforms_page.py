@@ -9,8 +9,18 @@ from typing import get_args
 import pytest
 
 from tf_preempt import termination
-from tf_preempt.termination import Platform, appointments, aws, azure, background, detect_platform, gce
-from tf_preempt.termination.cloud import DMI_DIRECTORY, Firmware
+from tf_preempt.checkpointing import asking, cadence, countdown
+from tf_preempt.termination import (
+    Platform,
+    appointments,
+    aws,
+    azure,
+    background,
+    detect_platform,
+    gce,
+    shortest_notice,
+)
+from tf_preempt.termination.cloud import DMI_DIRECTORY, Cloud, Firmware
 from tf_preempt.termination.exit_codes import restart_exit_code
 from tf_preempt.testing.metadata_server import Misbehaviour
 
@@ -119,6 +129,24 @@ def test_times_in_the_text_are_those_of_the_code():
     assert f"put off until {appointments._SECOND_LEAD_S:.0f} s before" in PAGE
     assert f"{background._LONGEST_PAUSE_S:.0f} at most" in PAGE
     assert DMI_DIRECTORY in PAGE
+
+
+def test_times_in_which_is_trained_and_for_which_is_saved_are_those_of_the_code():
+    words = " ".join(PAGE.split())
+    assert f"{gce._TRAINS_ON_FROM_S:.0f} s or more of `gce-maintenance`" in words
+    assert (asking._GRACE_IN_SAVES, countdown._KEPT) == (3, 3)
+    assert "three times what a save takes up to its commit (the longest of the last three" in words
+    assert f"the longest step so far, and {asking._LEAVE_MARGIN_S:.0f} s" in words
+    budgets = (cadence.OVERHEAD_BUDGET_WITHOUT_NOTICE, cadence.OVERHEAD_BUDGET)
+    assert "up to {:.0%} of the time, not {:.0%}".format(*budgets).replace("%", " %") in words
+
+
+def test_shortest_notices_are_those_of_the_code():
+    told = {row["where"]: re.match(r"\d+", row["shortest notice known"]) for row in rows("| where |")}
+    names = {"Compute Engine": Cloud.GCE, "EC2": Cloud.AWS, "Azure": Cloud.AZURE}
+    assert {names[name]: float(told[name][0]) for name in names} == shortest_notice._SPOT_S
+    assert float(told["Kubernetes"][0]) == shortest_notice._POD_S
+    assert told.keys() == {*names, "Kubernetes", "elsewhere"}
 
 
 def test_misbehaviours_that_are_named_exist():

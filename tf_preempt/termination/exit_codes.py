@@ -7,7 +7,7 @@ platform understands another one:
 where it runs         status  why this one
 ====================  ======  ===========================================================================
 local, Slurm, EC2,    42      what TensorFlow's own preemption handler leaves with; collides with no signal
-Azure
+Azure; Google Borg            (TensorFlow takes every machine that is not Google Cloud's for one of Borg)
 GCE, Kubernetes       143     128 + SIGTERM, what a container that obeys SIGTERM leaves with; retried by
                               operators that tell exit statuses apart
 Agent Platform        134     128 + SIGABRT, of the few statuses documented as "may be transient"; 42 and
