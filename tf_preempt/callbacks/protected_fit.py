@@ -21,6 +21,7 @@ from tf_preempt.callbacks._keras_internals import Epochs, Step
 from tf_preempt.callbacks.callback_states import CallbackStates
 from tf_preempt.callbacks.data_stream import DataStream
 from tf_preempt.callbacks.kept_by_fit import HINT, kept_variables
+from tf_preempt.callbacks.layer_attributes import LayerAttributes
 from tf_preempt.callbacks.resume_point import DataPlace, Phase, ResumePoint
 from tf_preempt.checkpointing import replica_parts
 from tf_preempt.checkpointing.any_workers import bound_to_workers, check_replicas, refuse_data
@@ -110,6 +111,7 @@ class ProtectedFit:
         self._unsaved = UnsavedVariables(
             lambda: kept_variables(model, states.callbacks), others=self._data_variables.handles, hint=HINT
         )
+        self._attributes = LayerAttributes(model)
         self._get_result: Callable[[Any], Any] = lambda logs: logs
 
     @property
@@ -394,6 +396,7 @@ class ProtectedFit:
     def _capture(self) -> Snapshot:
         """What has to be saved at this boundary."""
         self._unsaved.warn_of_changes()
+        self._attributes.warn_of_changes()
         validating = self._phase == "validate"
         places, data_variables = self._data_variables.take_with(self._take_data)
         (train, train_tensors), (validate, validate_tensors) = places
@@ -497,7 +500,11 @@ class ProtectedFit:
         functions = functools.partial(keras_internals.functions_of_step, function)
 
         def guarded(iterator: Any) -> Any:
-            with self._session.guard(), self._unsaved.execution(name, functions):
+            with (
+                self._session.guard(),
+                self._unsaved.execution(name, functions),
+                self._attributes.execution(name),
+            ):
                 self._changed = True
                 self._logs = function(iterator)
             if name not in self._looked_at:
