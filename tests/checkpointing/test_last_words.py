@@ -6,7 +6,12 @@ from collections.abc import Callable
 import pytest
 import tensorflow as tf
 
-from tf_preempt.checkpointing.last_words import error_of_another_worker, is_own_fault
+from tf_preempt.checkpointing.last_words import (
+    describe_loss,
+    error_of_another_worker,
+    is_loss,
+    is_own_fault,
+)
 from tf_preempt.errors import CoordinationError, WorkerLostError
 from tf_preempt.goodput.events import EventLog
 
@@ -78,3 +83,57 @@ def test_event_logs_that_cannot_be_read_tell_of_no_error(
     with caplog.at_level("INFO", logger="tf_preempt"):
         assert error_of_another_worker(str(tmp_path), incarnation=3, worker=0) is None
     assert "event logs cannot be read" in caplog.text
+
+
+# What TensorFlow 2.21 said on the worker that was left, shortened.
+UNHEALTHY = tf.errors.UnavailableError(
+    None,
+    None,
+    "Collective ops is aborted by: Error reported from /job:worker/task:1: The following tasks are unhealthy "
+    "(stopped sending heartbeats):\n/job:worker/replica:0/task:1\nThe tasks have crashed.",
+)
+RESET = tf.errors.UnavailableError(
+    None,
+    None,
+    "Collective ops is aborted by: recvmsg:Connection reset by peer\nAdditional GRPC error information from "
+    "remote target /job:worker/replica:0/task:0 while calling /tensorflow.WorkerService/CompleteInstance:",
+)
+NO_ANSWER = tf.errors.DeadlineExceededError(
+    None,
+    None,
+    "Collective ops is aborted by: Deadline Exceeded\nAdditional GRPC error information while calling "
+    "/tensorflow.CoordinationService/Heartbeat:\n:UNKNOWN:Deadline Exceeded",
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "task"),
+    [
+        (UNHEALTHY, "/job:worker/task:1, "),
+        (RESET, "/job:worker/task:0, "),
+        (NO_ANSWER, "the chief, "),
+        (CoordinationError("Worker 2 did not say where it is within 90 s (round 0)"), ""),
+    ],
+    ids=["stopped", "killed", "chief without answer", "own words"],
+)
+def test_a_loss_is_described_by_task_time_and_cause(error: Exception, task: str) -> None:
+    assert is_loss(error)
+    words = str(error).splitlines()[0].strip()
+    said = describe_loss(error, stepped_at=1796083448.25, now=1796083456.5)
+    assert said == f"{task}no step was done since 2026-12-01T00:04:08Z, 8.2 s ago: {words}"
+    cause = describe_loss(error, stepped_at=None, now=1796083456.5)
+    assert cause == f"{task.removesuffix(', ')}: {words}".removeprefix(": ")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("Collective ops"),
+        tf.errors.DeadlineExceededError(None, None, "the program's own call to a server was too late"),
+        tf.errors.InvalidArgumentError(None, None, "Collective ops: a wrong shape"),
+        None,
+    ],
+    ids=repr,
+)
+def test_what_is_no_loss(error: object) -> None:
+    assert not is_loss(error)

@@ -15,8 +15,6 @@ import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-import tensorflow as tf
-
 from tf_preempt import errors
 from tf_preempt.checkpointing.agreement import Agreement, Decision
 from tf_preempt.checkpointing.asking import Asking
@@ -26,7 +24,8 @@ from tf_preempt.checkpointing.departure import Departure
 from tf_preempt.checkpointing.determinism import warn_if_ops_may_differ
 from tf_preempt.checkpointing.directory import DirectoryClaim
 from tf_preempt.checkpointing.key_value import CoordinationServiceStore, KeyValueStore, LocalStore
-from tf_preempt.checkpointing.leaving import Guard, Leaving, gist
+from tf_preempt.checkpointing.last_words import is_loss
+from tf_preempt.checkpointing.leaving import Guard, Leaving
 from tf_preempt.checkpointing.news import say
 from tf_preempt.checkpointing.restoring import NothingGoodLeftError, Restored, Restorer
 from tf_preempt.checkpointing.saving import Saver, Snapshot
@@ -48,7 +47,6 @@ _log = logging.getLogger("tf_preempt")
 _ordinals = itertools.count()
 _unanswered: list[TerminationNotice] = []
 """Notices that came when a training was complete; the next one of the program answers them."""
-_WORKER_LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, errors.CoordinationError)
 _LOST_WAIT_S = 1.0  # who leaves has waited for its own commit; others wait for workers that may be gone
 
 
@@ -354,7 +352,7 @@ class TrainingSession:
             decision = self._agreement.boundary()
             if decision is None and self._commits is not None:
                 self._commits.check()
-        except _WORKER_LOST as error:
+        except Exception as error:
             self._leave_if_lost(error)
             raise
         if decision is not None and unchanged:
@@ -499,13 +497,13 @@ class TrainingSession:
         return self._guard
 
     def _leave_if_lost(self, error: BaseException | None) -> None:
-        if isinstance(error, _WORKER_LOST) and self._cluster.workers > 1:
+        if isinstance(error, Exception) and is_loss(error) and self._cluster.workers > 1:
             self._leave_without(error)
 
     def _leave_without(self, error: Exception) -> NoReturn:
         """Leaves because another worker is lost."""
         standby.training_begins(self)
-        reason = gist(error)
+        reason = self._record.describe_loss(error)
         self._record.event("peer_lost", reason=reason)
         told = self._record.error_of_another_worker()
         if told is not None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import logging
 import sys
+import time
 from collections.abc import Mapping
 from typing import Any
 
 from tf_preempt.checkpointing.last_words import KIND as ERROR
-from tf_preempt.checkpointing.last_words import error_of_another_worker, is_own_fault
+from tf_preempt.checkpointing.last_words import describe_loss, error_of_another_worker, is_own_fault
 from tf_preempt.checkpointing.leaving import gist
 from tf_preempt.checkpointing.manifest import Manifest
 from tf_preempt.checkpointing.startup import Cluster
@@ -42,6 +43,7 @@ class SessionRecord:
         self._step_file = StepFile.from_environ(environ, worker=cluster.worker, fit=fit)
         # A training may run where an error is just being handled, which is not its own.
         self._error_before = sys.exc_info()[1]
+        self._stepped_at: float | None = None
 
     @property
     def incarnation(self) -> int:
@@ -81,7 +83,8 @@ class SessionRecord:
                 _log.warning("The supervisor's status file could not be written: %s", error)
 
     def step(self, step: int) -> None:
-        """Tells a drill which step begins."""
+        """Notes that the step before this one is over, and tells a drill which one begins."""
+        self._stepped_at = time.time()
         if self._step_file is not None:
             self._step_file.write(step)
 
@@ -110,6 +113,10 @@ class SessionRecord:
         self.event(
             "commit", checkpoint=manifest.prefix, step=manifest.step, bytes=size, seconds=manifest.seconds
         )
+
+    def describe_loss(self, error: BaseException) -> str:
+        """Which worker is lost, since when, and how that was noticed."""
+        return describe_loss(error, stepped_at=self._stepped_at, now=time.time())
 
     def error_of_another_worker(self) -> str | None:
         """What another worker has said of the error of its own that ended it; None if none has."""
