@@ -28,6 +28,8 @@ from tf_preempt.errors import CheckpointMismatchError, CheckpointWriteError
 
 _log = logging.getLogger("tf_preempt")
 _SAVE_COUNTER = "save_counter/.ATTRIBUTES/VARIABLE_VALUE"
+# Under this name TensorFlow's PreemptionCheckpointHandler (2.21) saves how often its `run` was called.
+_RUN_CALLS = "checkpointed_runs/.ATTRIBUTES/VARIABLE_VALUE"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,6 +77,15 @@ class Committer:
         """Path of the newest checkpoint that the manager knows, committed or not."""
         path = self._manager.latest_checkpoint
         return None if path is None else str(path)
+
+    def free_number(self, number: int) -> int:
+        """The first number from `number` on that no checkpoint has: the program may save some of its own.
+
+        Its manager deletes what it has written, and would take one of ours of the same name for that.
+        """
+        while _files.exists(_files.join(self.directory, f"{self.prefix(number)}.index")):
+            number += 1
+        return number
 
     def save_variables(self, number: int) -> list[FileRecord]:
         """Writes the variables as checkpoint `number`; returns the files.
@@ -213,6 +224,15 @@ class Committer:
         """
         tf.train.load_checkpoint(_files.join(self.directory, prefix))
 
+    def run_calls(self, prefix: str) -> int:
+        """The `total_run_calls` that TensorFlow's handler saved in a checkpoint; 0 if it did not write it.
+
+        Raises:
+            tf.errors.OpError: the files are not there, or TensorFlow found them damaged.
+        """
+        reader = tf.train.load_checkpoint(_files.join(self.directory, prefix))
+        return int(reader.get_tensor(_RUN_CALLS)) if reader.has_tensor(_RUN_CALLS) else 0
+
     def restore_variables(self, checkpoint: Any, prefix: str) -> None:
         """Reads the variables of the checkpoint named `prefix` into `checkpoint`'s objects.
 
@@ -282,7 +302,9 @@ def _delete(directory: str, manifest: Manifest) -> None:
     _files.remove(_files.join(directory, manifest.name))
     for record in manifest.files:
         _files.remove(_files.join(directory, *record.name.split("/")))
-    _files.remove_tree(_files.join(directory, f"{manifest.prefix}.workers"))
+    # Not always named as the prefix, see Saver.
+    for folder in {record.name.rpartition("/")[0] for record in manifest.files} - {""}:
+        _files.remove_tree(_files.join(directory, *folder.split("/")))
 
 
 def describe_variables(variables: list[Any]) -> list[list[Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 from collections.abc import Mapping
@@ -11,14 +12,22 @@ import tensorflow as tf
 
 from tf_preempt.checkpointing.committer import Committer
 from tf_preempt.checkpointing.directory import directory_news, resolve_directory
-from tf_preempt.errors import ConfigError
+from tf_preempt.checkpointing.key_value import KeyValueStore
+from tf_preempt.checkpointing.startup import Cluster
+from tf_preempt.errors import ConfigError, CoordinationError
 from tf_preempt.strategies import _tf_internals
 
 _log = logging.getLogger("tf_preempt")
+_ordinals = itertools.count()
 
 
 def checkpoint_and_committer(
-    given: Any, directory: str | os.PathLike[str] | None, max_to_keep: int | None, environ: Mapping[str, str]
+    given: Any,
+    directory: str | os.PathLike[str] | None,
+    max_to_keep: int | None,
+    environ: Mapping[str, str],
+    cluster: Cluster,
+    store: KeyValueStore,
 ) -> tuple[Any, Committer]:
     """The checkpoint, and a committer for it with a manager of our own.
 
@@ -27,9 +36,12 @@ def checkpoint_and_committer(
         directory: for a checkpoint; None: from the environment.
         max_to_keep: how many checkpoints stay; None: all, or the manager's limit.
         environ: the environment.
+        cluster: who takes part.
+        store: shared by all workers.
 
     Raises:
         ConfigError: neither a Checkpoint nor a CheckpointManager, or a manager and a directory.
+        CoordinationError: the chief could not tell the others its manager's directory.
         DirectoryNotGivenError: there is no directory anywhere.
         InternalsChangedError: TensorFlow's private names have changed.
 
@@ -61,8 +73,44 @@ def checkpoint_and_committer(
             "tf.train.CheckpointManager."
         )
     path = resolve_directory(directory, environ)
+    if given is not checkpoint:
+        path = directory_of_chief(path, cluster, store, key=f"tf_preempt/directory/{next(_ordinals)}")
     manager = tf.train.CheckpointManager(checkpoint, path, max_to_keep=None, checkpoint_name=name)
     return checkpoint, Committer(manager, max_to_keep=max_to_keep, variables=[], name=name)
+
+
+def directory_of_chief(
+    path: str, cluster: Cluster, store: KeyValueStore, *, key: str, timeout_s: float = 300.0
+) -> str:
+    """The directory of the chief's manager.
+
+    For TensorFlow's handler each other worker makes a manager with a directory of its own, because there all
+    workers write the whole checkpoint, and only the chief's is read.
+
+    Args:
+        path: directory of this worker's manager.
+        cluster: who takes part.
+        store: shared by all workers.
+        key: in which the chief tells it.
+        timeout_s: how long to wait for a chief that starts late, in seconds; then it is `path`, and whoever
+            waits for the chief next says that it is not there.
+
+    Raises:
+        CoordinationError: the chief could not tell the others.
+    """
+    if cluster.is_chief:
+        if cluster.workers > 1:
+            store.set(key, path)
+        return path
+    try:
+        chiefs = store.get(key, timeout_s)
+    except (TimeoutError, CoordinationError):
+        return path
+    if chiefs != path:
+        _log.info(
+            "The chief's directory %s is used in place of worker %d's %s.", chiefs, cluster.worker, path
+        )
+    return chiefs
 
 
 def opening(given: Any, directory: str | os.PathLike[str] | None, environ: Mapping[str, str]) -> str | None:

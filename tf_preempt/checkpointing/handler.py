@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
 import logging
 import os
 import sys
@@ -26,7 +28,7 @@ from tf_preempt.checkpointing.random_state import set_random_state, take_random_
 from tf_preempt.checkpointing.replica_parts import untracked_variables
 from tf_preempt.checkpointing.restoring import Restored
 from tf_preempt.checkpointing.saving import Snapshot
-from tf_preempt.checkpointing.session import SessionOptions, TrainingSession
+from tf_preempt.checkpointing.session import SessionOptions, TrainingSession, store_for
 from tf_preempt.checkpointing.startup import BOUND
 from tf_preempt.checkpointing.step_randomness import functions_in, warn_of_random_ops
 from tf_preempt.checkpointing.tracked_iterators import RestoredPlaces, TrackedIterators
@@ -112,10 +114,20 @@ class PreemptionCheckpointHandler:
         cluster = cluster_of_resolver(cluster_resolver)
         check_not_alone_of_several(cluster, "cluster_resolver", cluster_resolver, environ)
         checkpoint, committer = checkpoint_and_committer(
-            checkpoint_or_checkpoint_manager, checkpoint_dir, max_to_keep, environ
+            checkpoint_or_checkpoint_manager,
+            checkpoint_dir,
+            max_to_keep,
+            environ,
+            cluster,
+            store_for(cluster),
         )
+        config = TerminationConfig.from_any(termination_config)
+        self._save_fn = config.save_fn
+        self._save_arguments: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
+        if config.save_fn is not None:
+            config = dataclasses.replace(config, save_fn=self._save_as_the_program_does)
         options = SessionOptions(
-            config=TerminationConfig.from_any(termination_config),
+            config=config,
             cadence=cadence,
             adopt=True,
             raise_on_preemption=raises_on_preemption(on_preemption),
@@ -138,14 +150,18 @@ class PreemptionCheckpointHandler:
             others=self._iterators.data_variables.handles,
             hint=_HINT,
         )
-        self._session = TrainingSession(
+        self._make_session = functools.partial(
+            TrainingSession,
             checkpoint,
             committer,
             cluster,
-            options,
             save_on_all_workers=self._own_state.is_read_by_all,
         )
+        self._options = options
+        self._session = self._make_session(options)
         restored = self._session.start()
+        self._steps = self._session.adopted_steps
+        self._is_as_read = restored is not None or self._session.has_adopted
         self._looked_for_iterators = restored is None or restored.manifest.step == 0
         self._holds_iterators = holds_iterators(checkpoint)
         if restored is not None:
@@ -199,6 +215,10 @@ class PreemptionCheckpointHandler:
     def run(self, distributed_train_function: Callable[..., _T], *args: Any, **kwargs: Any) -> _T:
         """Calls the function; outside of `steps` also counts a step and saves if it is time.
 
+        It saves before it calls the function, as TensorFlow's handler does: what the program does after `run`
+        belongs to the step.  With an iterator that `track` has been given it saves after that, because the
+        program has taken the data of the next step by then; use `steps` where it does both.
+
         Args:
             distributed_train_function: one step of training; it calls ``strategy.run``.
             *args: for the function.
@@ -214,13 +234,16 @@ class PreemptionCheckpointHandler:
             CheckpointWriteError: a save failed; the checkpoints before it are untouched.
         """
         key = getattr(distributed_train_function, "__code__", distributed_train_function)
+        is_turn, saves_after = self._counts_turns, bool(self._iterators)
+        if not (is_turn or saves_after):
+            self._boundary()
         with self._session.guard():
             if id(key) in self._known_steps:
                 result = distributed_train_function(*args, **kwargs)
             else:
                 result = self._run_watched(key, distributed_train_function, args, kwargs)
-        if not self._counts_turns:
-            self._count_step()
+        if not is_turn:
+            self._count_step(saves=saves_after)
         return result
 
     def _run_watched(
@@ -262,13 +285,14 @@ class PreemptionCheckpointHandler:
         """Counts a step and saves if it is time; for loops that call neither `run` nor `steps`.
 
         Args:
-            *args: accepted for TensorFlow's handler's sake, and not used.
+            *args: for the `save_fn` of the `TerminationConfig`; without one they are not used.
             **kwargs: likewise.
 
         Raises:
             SystemExit, Preempted, CheckpointWriteError: see `run`.
         """
-        if (args or kwargs) and not self._said_ignored:
+        self._save_arguments = (args, kwargs)
+        if (args or kwargs) and self._save_fn is None and not self._said_ignored:
             self._said_ignored = True
             _log.warning(
                 "save_checkpoint_if_preempted takes no options for the save; %s is ignored.", (args, kwargs)
@@ -315,10 +339,16 @@ class PreemptionCheckpointHandler:
     def watch_preemption_scope(self) -> Iterator[None]:
         """Training happens in this block: a lost worker ends in a restart, and the end is committed.
 
+        It can be entered again, as in each epoch; each end is committed.
+
         Raises:
             SystemExit: another worker was lost.
             CheckpointWriteError: the last checkpoint could not be written.
         """
+        if self._finished:
+            self._finished = False
+            self._session = self._make_session(dataclasses.replace(self._options, verbose=0, opening=None))
+            self._session.start()  # reads what was committed at the end of the block before
         try:
             with self._session.guard():
                 yield
@@ -343,10 +373,20 @@ class PreemptionCheckpointHandler:
 
     # ------------------------------------------------------------------------------------- the inside
 
-    def _count_step(self) -> None:
+    def _count_step(self, *, saves: bool = True) -> None:
         self._warn_if_nothing_is_tracked()
         self._steps += 1
-        self._session.boundary(self._capture, step=self._steps)
+        self._is_as_read = False
+        if saves:
+            self._boundary()
+
+    def _boundary(self) -> None:
+        self._session.boundary(self._capture, step=self._steps, unchanged=self._is_as_read)
+
+    def _save_as_the_program_does(self) -> Any:
+        """Calls the program's `save_fn` with what it has given `save_checkpoint_if_preempted`."""
+        args, kwargs = self._save_arguments
+        return self._save_fn(*args, **kwargs) if self._save_fn is not None else None
 
     def _warn_if_nothing_is_tracked(self) -> None:
         """Warns at the first boundary of a resumed run: what it was to track, it has tracked by then."""

@@ -88,7 +88,7 @@ class Saver:
             ConfigError: `save_fn` returned something else than a checkpoint of this directory.
         """
         started, wall = time.monotonic(), time.time()
-        # Named by the number, which all workers know; what a user's save_fn returns may differ between them.
+        # Named by the number, which all workers know; how the variables' files are named, the chief knows.
         name = part_name(self._committer.prefix(number), self._cluster.worker, self._cluster.workers)
         # The part first: variables without one are known to be of another program (see Committer.adoptable).
         try:
@@ -117,7 +117,8 @@ class Saver:
             return self._let_user_save(number, save_fn)
         prefix = self._committer.prefix(number)
         if self._cluster.is_chief:
-            return prefix, self._committer.save_variables(number)
+            free = self._committer.free_number(number)
+            return self._committer.prefix(free), self._committer.save_variables(free)
         if self._on_all_workers:
             scratch = _files.join(self._committer.directory, f".scratch-{self._cluster.worker}")
             try:
@@ -130,7 +131,7 @@ class Saver:
 
     def _let_user_save(self, number: int, save_fn: SaveFn) -> tuple[str, list[FileRecord]]:
         """Calls the user's `save_fn` in the manager's place and finds what it has written."""
-        self._committer.count_from(number)
+        self._committer.count_from(self._committer.free_number(number))
         returned = save_fn()
         path = returned if isinstance(returned, str) else self._committer.newest_path()
         directory, _, prefix = (path or "").replace("\\", "/").rpartition("/")

@@ -124,7 +124,9 @@ class TrainingSession:
         self._record = SessionRecord(committer.directory, cluster, fit=options.fit, environ=options.environ)
         self._number = 0
         self._saved_step = 0
+        self._has_adopted = False
         self._notice: TerminationNotice | None = None
+        self._is_interrupted = self._gives_up = False
         self._leaves = False
         self._closed = False
 
@@ -144,6 +146,16 @@ class TrainingSession:
     def is_closed(self) -> bool:
         """Says whether the session is over."""
         return self._closed
+
+    @property
+    def has_adopted(self) -> bool:
+        """Says whether the variables have the values of a plain TensorFlow checkpoint."""
+        return self._has_adopted
+
+    @property
+    def adopted_steps(self) -> int:
+        """The steps of which that checkpoint tells; 0 if it tells of none."""
+        return self._saved_step if self._has_adopted else 0
 
     def start(self) -> Restored | None:
         """Begins together with the other workers and restores the newest checkpoint.
@@ -224,9 +236,10 @@ class TrainingSession:
             return restored
         if plan.adopt and self._options.adopt:
             self._committer.restore_variables(self._checkpoint, plan.adopt)
+            self._has_adopted, self._saved_step = True, self._committer.run_calls(plan.adopt)
             self._say(
                 f"{self._committer.directory} holds TensorFlow checkpoints without manifests: {plan.adopt} "
-                "is adopted. Steps count from 0."
+                f"is adopted. Steps count from {self._saved_step}."
             )
         self._record.status(reason="start")
         return None
