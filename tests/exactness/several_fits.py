@@ -23,7 +23,7 @@ def fine_tuning(life: Life) -> list[Any]:
     model = parts.model(life)
     model.layers[0].trainable = False
     with life.scope():
-        model.compile(keras.optimizers.Adam(0.05), "mse", metrics=["mae"])
+        model.compile(parts.optimizer(life), "mse", metrics=["mae"])
     life.fit(model, **validated(), epochs=1)
     model.layers[0].trainable = True
     with life.scope():
@@ -38,7 +38,7 @@ def layers_added(life: Life) -> list[Any]:
     life.fit(first, x=parts.pipeline(), epochs=1)
     with life.scope():
         second = keras.Sequential([*first.layers[:-1], keras.layers.Dense(3), keras.layers.Dense(1)])
-        second.compile(keras.optimizers.Adam(0.05), "mse", metrics=[parts.Order()])
+        second.compile(parts.optimizer(life), "mse", metrics=[parts.Order()])
     life.fit(second, **validated(), epochs=2)
     return all_variables(first, second)
 
