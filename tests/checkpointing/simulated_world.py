@@ -69,6 +69,16 @@ class World:
             answer.append(None)
 
 
+class Indifferent:
+    """Waits for nothing before it does what it makes no difference when it is done.
+
+    Nobody else writes that, and who reads it waits for it.
+    """
+
+    def __call__(self) -> bool:
+        return True
+
+
 class KeyWait:
     """Waits for a key; may always come to nothing.
 
@@ -82,6 +92,15 @@ class KeyWait:
         self.key = key
         self._world = world
         self._until = until
+
+    @property
+    def is_for_claim(self) -> bool:
+        """Says whether nobody knows if the key will be written."""
+        return self.key.endswith("/claim")
+
+    @property
+    def is_there(self) -> bool:
+        return self.key in self._world.keys
 
     def __call__(self) -> bool:
         world = self._world

@@ -19,7 +19,7 @@ import math
 from collections.abc import Callable, Generator
 from typing import Any
 
-from tests.checkpointing.simulated_world import AT_ONCE, Delivery, KeyWait, Thread, World
+from tests.checkpointing.simulated_world import AT_ONCE, Delivery, Indifferent, KeyWait, Thread, World
 from tf_preempt.checkpointing import rounds
 from tf_preempt.checkpointing.key_value import DEFAULT_SET_TIMEOUT_S
 from tf_preempt.checkpointing.rounds import Decision, Request, Rounds
@@ -230,19 +230,29 @@ class Worker:
     def _play(self, script: rounds.Script) -> Thread:
         result: Any = None
         error: CoordinationError | None = None
+        is_free = False  # what it did last could as well be done together with what follows
         while True:
             try:
                 operation = script.throw(error) if error else script.send(result)
             except StopIteration:
                 return
             result, error = None, None
-            if isinstance(operation, rounds.Announce):
-                continue  # nobody else can see it
-            yield None
+            if not is_free and not isinstance(operation, rounds.Await | rounds.Announce | rounds.LookAround):
+                yield self._pause_before(operation)
             try:
                 result = yield from self._perform(operation)
             except CoordinationError as raised:
                 error = raised
+            # A key that is there stays as it is.
+            is_free = (isinstance(operation, rounds.Await) and result is not None) or (
+                is_free and isinstance(operation, rounds.Announce | rounds.LookAround)
+            )
+
+    @staticmethod
+    def _pause_before(operation: rounds.Operation) -> Indifferent | None:
+        is_claim = isinstance(operation, rounds.Write) and operation.key.endswith("/claim")
+        is_waited_for = isinstance(operation, rounds.Write | rounds.Decide) and not is_claim
+        return Indifferent() if is_waited_for else None
 
     def _perform(self, operation: rounds.Operation) -> Generator[Any, None, Any]:
         match operation:
