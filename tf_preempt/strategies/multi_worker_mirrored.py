@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import weakref
 from typing import Any
@@ -19,6 +20,10 @@ _ours: weakref.WeakSet[MultiWorkerMirroredStrategy] = weakref.WeakSet()
 # How TensorFlow says that this process cannot join a cluster any more.
 _RUNTIME_RUNS = "must be configured at program startup"
 _IN_ANOTHER_CLUSTER = "Collective ops are already configured"
+
+# Half as long again may pass before the chief is missed, and then a process has to end: 15 s in all.
+_PEER_TIMEOUT_S = 8.0
+_SHORTEST_PEER_TIMEOUT_S = 1.0
 
 
 class MultiWorkerMirroredStrategy(
@@ -44,11 +49,15 @@ class MultiWorkerMirroredStrategy(
         cluster_resolver: a ``tf.distribute.cluster_resolver.ClusterResolver``; None reads ``TF_CONFIG``, and
             without it trains on this machine alone.
         communication_options: ``tf.distribute.experimental.CommunicationOptions``.
+        peer_timeout_s: seconds, from 1, after which a worker that sends no sign of life is taken for lost;
+            half as long again may pass where that is the chief.  The same on all workers.  One whose process
+            has died may be missed at once.  Not used where the program has configured TensorFlow's
+            coordination service itself.
 
     Raises:
         UnsupportedStrategyError: the cluster has parameter servers.
-        ConfigError: an argument is of the wrong type; or the strategy is constructed too late, after
-            TensorFlow has set up its devices.
+        ConfigError: an argument has a value that it cannot have; or the strategy is constructed too late,
+            after TensorFlow has set up its devices.
         ValueError: the cluster is described wrongly (TensorFlow's own error).
 
     Environment:
@@ -60,15 +69,19 @@ class MultiWorkerMirroredStrategy(
         self,
         cluster_resolver: tf.distribute.cluster_resolver.ClusterResolver | None = None,
         communication_options: tf.distribute.experimental.CommunicationOptions | None = None,
+        *,
+        peer_timeout_s: float = _PEER_TIMEOUT_S,
     ) -> None:
         _check_argument("cluster_resolver", cluster_resolver, tf.distribute.cluster_resolver.ClusterResolver)
         _check_argument(
             "communication_options", communication_options, tf.distribute.experimental.CommunicationOptions
         )
+        _check_peer_timeout(peer_timeout_s)
         if cluster_resolver is not None and cluster_resolver.cluster_spec().as_dict().get("ps"):
             worker_count(cluster_resolver.cluster_spec().as_dict(), cluster_resolver.task_type)
         try:
-            super().__init__(cluster_resolver, communication_options)
+            with _tf_internals.heartbeat_timeout(peer_timeout_s):
+                super().__init__(cluster_resolver, communication_options)
         except (RuntimeError, ValueError) as error:
             if _RUNTIME_RUNS in str(error):
                 raise _too_late("after TensorFlow had set up its devices") from error
@@ -96,6 +109,15 @@ def _check_argument(name: str, value: Any, expected: type) -> None:
             hint="resolvers are in tf_preempt.cluster_resolvers and tf.distribute.cluster_resolver."
             if name == "cluster_resolver"
             else "give a tf.distribute.experimental.CommunicationOptions.",
+        )
+
+
+def _check_peer_timeout(value: object) -> None:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not (is_number and _SHORTEST_PEER_TIMEOUT_S <= value < math.inf):  # type: ignore[operator]
+        raise errors.ConfigError(
+            f"peer_timeout_s={value!r}: expected a number of seconds, {_SHORTEST_PEER_TIMEOUT_S:g} or more.",
+            hint=f"leave it out for {_PEER_TIMEOUT_S:g} s; give more where machines stand still for a while.",
         )
 
 

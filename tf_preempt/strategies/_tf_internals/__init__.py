@@ -42,6 +42,7 @@ from tf_preempt.strategies._tf_internals.coordination import (
     collectives_configured,
     coordination_get,
     coordination_set,
+    heartbeat_timeout,
 )
 from tf_preempt.strategies._tf_internals.counted import (
     counted_values,
@@ -146,6 +147,7 @@ __all__ = [
     "first_not_one_for_one",
     "has_rounds",
     "has_second_passes",
+    "heartbeat_timeout",
     "reshuffles",
     "undistributed",
     "walk_dataset",

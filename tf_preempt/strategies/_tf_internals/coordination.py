@@ -5,7 +5,10 @@ Only the key-value calls: barriers and task states hold the GIL while they wait.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -19,6 +22,30 @@ def _context() -> Any:
     """This process's eager context; creating the Python object initialises no device."""
     module = private_module("tensorflow.python.eager.context")
     return attribute(module, "context", "tensorflow.python.eager.context")()
+
+
+@contextlib.contextmanager
+def heartbeat_timeout(timeout_s: float) -> Iterator[None]:
+    """Within it, a multi-worker strategy that is made starts a coordination service with this time-out.
+
+    TensorFlow's strategy leaves the time-out at its default, and configures nothing where the program has
+    done so itself; then its time-out stays.
+
+    Args:
+        timeout_s: seconds without a heartbeat after which a task is taken for lost; tasks send one in half
+            that time, and wait for its answer as long as this.
+
+    Raises:
+        InternalsChangedError: TensorFlow's private names have changed.
+    """
+    context, name = _context(), "configure_coordination_service"
+    configure = attribute(context, name, "Context")
+    timeout_ms = math.ceil(timeout_s * 1000)
+    setattr(context, name, functools.partial(configure, heartbeat_timeout_in_ms=timeout_ms))
+    try:
+        yield
+    finally:
+        delattr(context, name)
 
 
 def coordination_set(key: str, value: str) -> None:
