@@ -178,6 +178,21 @@ def test_watched_signals_are_those_configured():
         assert watcher.signals == {signal.SIGUSR1, signal.SIGUSR2}
 
 
+@pytest.mark.parametrize(
+    ("signals", "watched"),
+    [
+        (None, {"SIGTERM", "SIGINT"}),
+        ((), {"SIGINT"}),
+        (("SIGUSR1", "SIGINT"), {"SIGUSR1", "SIGINT"}),
+    ],
+)
+def test_ctrl_c_is_watched_where_it_is_to_save(signals, watched):
+    config = TerminationConfig(signals=signals, save_on_interrupt=True)
+    (watcher,) = make_watchers(config, Platform.LOCAL, environ={}, firmware=Firmware())
+    with watcher:
+        assert {number.name for number in watcher.signals} == watched
+
+
 def test_outside_the_main_thread_signals_have_to_be_switched_off():
     caught = []
 

@@ -33,7 +33,12 @@ def test_positional_arguments_are_tensorflows_in_its_order():
         30,
         repr,
     )
-    assert list(inspect.signature(TerminationConfig).parameters)[4:] == ["signals", "slurm", "watchers"]
+    assert list(inspect.signature(TerminationConfig).parameters)[4:] == [
+        "signals",
+        "slurm",
+        "watchers",
+        "save_on_interrupt",
+    ]
     with pytest.raises(TypeError):
         TerminationConfig(_nothing, print, 30, repr, ("SIGTERM",))
 
@@ -223,4 +228,17 @@ def test_what_is_no_sequence_of_watchers_is_refused(value, found):
         TerminationConfig(watchers=value)
     assert f"watchers={value!r}; expected a sequence of TerminationWatcher objects" in str(caught.value)
     assert f"found a {found}" in str(caught.value)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(("source", "is_one"), [("SIGINT", True), ("SIGTERM", False)])
+def test_ctrl_c_is_an_interrupt_only_where_it_is_to_save(source, is_one):
+    assert TerminationConfig(save_on_interrupt=True).is_interrupt(source) is is_one
+    assert not TerminationConfig(signals=("SIGINT",)).is_interrupt(source)
+
+
+@pytest.mark.parametrize("value", [None, 1, "yes"], ids=repr)
+def test_what_is_no_truth_value_is_refused(value):
+    with pytest.raises(ConfigError, match=r"save_on_interrupt=.*expected True or False") as caught:
+        TerminationConfig(save_on_interrupt=value)
     assert caught.value.hint

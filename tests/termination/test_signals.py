@@ -12,6 +12,7 @@ import pytest
 
 from tf_preempt.errors import ConfigError
 from tf_preempt.termination import SignalWatcher
+from tf_preempt.termination.signals import pass_on
 
 _WAIT_MS = 10_000
 
@@ -140,6 +141,43 @@ def test_watched_sigint_is_a_notice_and_no_keyboard_interrupt():
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_sigint_that_is_passed_on_interrupts_and_stays_watched_until_the_next_watch():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with SignalWatcher(("SIGINT",)) as watcher:
+            _in_thread(lambda: pass_on(signal.SIGINT))
+            with pytest.raises(KeyboardInterrupt):
+                _send(signal.SIGINT)
+            assert _sources(watcher, 1) == ["SIGINT"]
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        with SignalWatcher(("SIGINT",)) as watcher:
+            _send(signal.SIGINT)
+            assert _sources(watcher, 1) == ["SIGINT"]
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_signal_that_is_passed_on_and_has_its_default_action_ends_the_process(run_script):
+    result = run_script(
+        "import os, signal\n"
+        "from tf_preempt.termination import SignalWatcher\n"
+        "from tf_preempt.termination.signals import pass_on\n"
+        "watcher = SignalWatcher(('SIGUSR1',))\n"
+        "os.kill(os.getpid(), signal.SIGUSR1)\n"
+        "print('still here', flush=True)\n"
+        "pass_on(signal.SIGUSR1)\n"
+        "os.kill(os.getpid(), signal.SIGUSR1)\n"
+        "print('and here')\n"
+    )
+    assert (result.rc, result.stdout) == (-signal.SIGUSR1, "still here\n")
+
+
+def test_passing_on_what_nobody_watches_does_nothing():
+    before = signal.getsignal(signal.SIGINT)
+    pass_on(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_ignored_signal_is_ignored_again_after_close():

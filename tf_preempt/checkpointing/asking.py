@@ -96,6 +96,10 @@ class Asking:
         else:
             self._ask("leave", notice.source, left)
 
+    def on_interrupt(self, notice: TerminationNotice) -> None:
+        """Asks all workers to save and leave at once, whatever time there may be."""
+        self._ask("leave", notice.source)
+
     def on_claim(self, request: Request) -> None:
         """Says what another worker was told; and that this one has reported where it is."""
         _log.info("The workers agree where to save (%s).", request.reason)

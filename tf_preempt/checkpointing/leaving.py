@@ -57,19 +57,20 @@ class Leaving:
         self._exit_fn = config.exit_fn
         self._raise_instead = raise_instead
 
-    def leave(self, message: str, exit_code: int | None = None) -> NoReturn:
+    def leave(self, message: str, exit_code: int | None = None, *, wants_restart: bool = True) -> NoReturn:
         """Leaves.
 
         Args:
             message: why, for people.
             exit_code: the status to leave with; None: the platform's restart code.
+            wants_restart: `exit_fn`, which asks for a restart, is called.
 
         Raises:
             Preempted: if asked for.
             SystemExit: otherwise; also when the user's `exit_fn` returns.
         """
         code = self.exit_code if exit_code is None else exit_code
-        if self._exit_fn is not None:
+        if self._exit_fn is not None and wants_restart:
             _log.warning("%s Leaving by the program's exit_fn.", message)
             self._exit_fn()
         elif self._raise_instead:

@@ -28,14 +28,15 @@ from tf_preempt.checkpointing.last_words import is_loss
 from tf_preempt.checkpointing.leaving import Guard, Leaving
 from tf_preempt.checkpointing.news import say
 from tf_preempt.checkpointing.restoring import NothingGoodLeftError, Restored, Restorer
+from tf_preempt.checkpointing.rounds import Request
 from tf_preempt.checkpointing.saving import Saver, Snapshot
 from tf_preempt.checkpointing.session_options import SessionOptions
 from tf_preempt.checkpointing.session_record import SessionRecord
 from tf_preempt.checkpointing.startup import Cluster, Plan, begin_together
-from tf_preempt.termination import standby
+from tf_preempt.termination import signals, standby
 from tf_preempt.termination.auto import detect_platform, make_watchers
 from tf_preempt.termination.cloud import Firmware, detect_cloud
-from tf_preempt.termination.exit_codes import PERMANENT
+from tf_preempt.termination.exit_codes import INTERRUPTED, PERMANENT
 from tf_preempt.termination.notice import TerminationNotice
 from tf_preempt.termination.shortest_notice import shortest_notice
 from tf_preempt.termination.slurm import Verdict
@@ -394,12 +395,8 @@ class TrainingSession:
         yet; a checkpoint written now would lack them.
         """
         if decision.request.kind == "leave":
-            reason = f"notice: {decision.request.reason} on worker {decision.request.worker}"
-            self._leave(
-                f"Preempted ({reason}) before the first step; the restored step stands.",
-                self._settled(decision.request.reason, had_a_chance=False),
-                is_saved=True,
-            )
+            where = " before the first step; the restored step stands"
+            self._leave_on(decision.request, where, is_saved=True, had_a_chance=False)
 
     def _act(self, decision: Decision, capture: Callable[[], Snapshot]) -> None:
         request = decision.request
@@ -424,8 +421,19 @@ class TrainingSession:
             is_saved = False
             if request.kind == "notice":
                 return
-        verdict = self._settled(request.reason)
-        self._leave(f"Preempted ({reason}); {where_saved}.", verdict, is_saved=is_saved)
+        self._leave_on(request, f"; {where_saved}", is_saved=is_saved)
+
+    def _leave_on(
+        self, request: Request, where: str, *, is_saved: bool, had_a_chance: bool = True
+    ) -> NoReturn:
+        """Leaves on a notice, or on Ctrl-C, which asks nobody for a restart."""
+        told = f"notice: {request.reason} on worker {request.worker}"
+        if self._options.config.is_interrupt(request.reason):
+            self._leaves = True
+            self._departure.let_chief_leave_last(self._number)
+            self._leave(f"Interrupted ({told}){where}.", None, is_saved=is_saved, exit_code=INTERRUPTED)
+        verdict = self._settled(request.reason, had_a_chance=had_a_chance)
+        self._leave(f"Preempted ({told}){where}.", verdict, is_saved=is_saved)
 
     def _settled(self, source: str, *, had_a_chance: bool = True) -> Verdict | None:
         """Settles with the scheduler, before the first worker leaves, what becomes of the job."""
@@ -436,16 +444,23 @@ class TrainingSession:
         self._departure.let_chief_leave_last(self._number)
         return verdict
 
-    def _leave(self, message: str, verdict: Verdict | None, *, is_saved: bool = False) -> NoReturn:
-        """Ends this process's part; where all is saved, the machine may be gone from here on."""
+    def _leave(
+        self, message: str, verdict: Verdict | None, *, is_saved: bool = False, exit_code: int | None = None
+    ) -> NoReturn:
+        """Ends this process's part, for a restart unless there is a status for something else.
+
+        Where all is saved, the machine may be gone from here on.
+        """
         self._leaves = True
-        exit_code = self._leaving.exit_code if verdict is None else verdict.exit_code
+        wants_restart = exit_code is None
+        if exit_code is None:
+            exit_code = self._leaving.exit_code if verdict is None else verdict.exit_code
         self._record.event("exit", code=exit_code)
         self.close(commit_wait_s=_LOST_WAIT_S)
         if is_saved and self._monitor is not None and not self._options.raise_on_preemption:
             self._monitor.tell_saved()
         self._departure.wait_if_told_to_stay(verdict)
-        self._leaving.leave(message, exit_code)
+        self._leaving.leave(message, exit_code, wants_restart=wants_restart)
 
     # ------------------------------------------------------------------------------------------- saving
 
@@ -482,13 +497,30 @@ class TrainingSession:
         if not self._options.is_active():
             self._pass_on(notice)
             return
+        is_interrupt = self._options.config.is_interrupt(notice.source)
+        if is_interrupt and self._is_interrupted:
+            if not self._gives_up:
+                self._give_up_saving()
+            return
         self._notice = notice
         left = notice.remaining_s()
         _log.warning("Notice on worker %d: %s (%s).", self._cluster.worker, notice.source, notice.reason)
         self._record.event(
             "notice", source=notice.source, reason=notice.reason, deadline_s=left, boundary=self._agreement.at
         )
-        self._asking.on_notice(notice)
+        if is_interrupt:
+            self._is_interrupted = True
+            _log.warning("Training is saved and then left; Ctrl-C again leaves it unsaved.")
+            self._asking.on_interrupt(notice)
+        else:
+            self._asking.on_notice(notice)
+
+    def _give_up_saving(self) -> None:
+        """Ctrl-C again: whoever pressed it does not want to wait for a step or a save."""
+        self._gives_up = True
+        _log.warning("Ctrl-C again: training is left unsaved; the last checkpoint that was committed counts.")
+        signals.pass_on(signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
 
     def _pass_on(self, notice: TerminationNotice) -> None:
         """Training was left by an exception that nobody told us of: the signal has its old meaning again."""

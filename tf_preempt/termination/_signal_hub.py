@@ -62,6 +62,7 @@ class _Handler:
         self._signum = signum
         self._earlier: _EarlierHandler = signal.getsignal(signum)
         self.retired = False
+        self.passes_on = False
         if self._earlier is None:
             _log.warning(
                 "%s had a handler that was not installed from Python; it is out of effect from now on, and "
@@ -92,9 +93,10 @@ class _Handler:
         if not self.retired:
             self._hub.ensure_delivery(signum)
         # default_int_handler only stands for SIGINT's default action, which being watched replaces.
-        if callable(self._earlier) and self._earlier is not signal.default_int_handler:
+        stands_for_default = self._earlier is signal.default_int_handler and not self.passes_on
+        if callable(self._earlier) and not stands_for_default:
             self._earlier(signum, frame)
-        elif self.retired and self._earlier == signal.SIG_DFL:
+        elif (self.retired or self.passes_on) and self._earlier == signal.SIG_DFL:
             # Somebody's later handler calls what it found: without us it would have found the default action.
             signal.signal(signum, signal.SIG_DFL)
             signal.raise_signal(signum)
@@ -195,6 +197,13 @@ class SignalHub:
         # Not under the lock, which the thread takes for every delivery.
         if reader is not None:
             reader.join(_JOIN_TIMEOUT_S)
+
+    def pass_on(self, signum: int) -> None:
+        """Gives a signal its earlier effect back although it stays watched; from any thread."""
+        with self._lock:
+            handler = self._handlers.get(signum)
+            if handler is not None:
+                handler.passes_on = True
 
     def ensure_delivery(self, signum: int) -> None:
         """Writes the byte of a signal if somebody has taken the wakeup descriptor away from us.

@@ -140,6 +140,8 @@ def make_watchers(
         run = SlurmRun.from_environ(environ) if platform is Platform.SLURM else None
         lead_s = config.slurm.time_limit_lead_s
         names = config.signals if config.signals is not None else _free_signals(usual_signals(str(platform)))
+        if config.save_on_interrupt and "SIGINT" not in names:
+            names = (*names, "SIGINT")
         if names:
             # Before anything that runs, because it is refused outside the main thread.
             add(_signal_watcher(names, grace_s_of(environ)), *map(str, names))

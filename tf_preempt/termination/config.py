@@ -50,11 +50,15 @@ class TerminationConfig:
         watchers: more sources of notices than the platform's own; one of a class that the platform has stands
             in the place of the platform's.  A training listens to them and leaves them open, so that the next
             one can; closing them is up to you.
+        save_on_interrupt: Ctrl-C (SIGINT) saves, and then ends the program with status 130, which asks nobody
+            for a restart: `exit_fn` is not called, a Slurm job not requeued, no grace period trained in.
+            Where an exception is raised in place of leaving, as in a notebook, it is raised.  A second Ctrl-C
+            does not wait for the save.
 
     Raises:
         ConfigError: a function is not callable, `grace_period` is not a number of seconds from 0, a signal is
-            unknown or cannot be caught, `slurm` is no `SlurmOptions`, or `watchers` is no sequence of
-            `TerminationWatcher` objects.
+            unknown or cannot be caught, `slurm` is no `SlurmOptions`, `watchers` is no sequence of
+            `TerminationWatcher` objects, or `save_on_interrupt` is neither True nor False.
 
     References:
         https://www.tensorflow.org/api_docs/python/tf/distribute/experimental/TerminationConfig (2.21)
@@ -67,6 +71,7 @@ class TerminationConfig:
     signals: Sequence[str | signal.Signals] | None = dataclasses.field(default=None, kw_only=True)
     slurm: SlurmOptions = dataclasses.field(default_factory=SlurmOptions, kw_only=True)
     watchers: Sequence[TerminationWatcher] | None = dataclasses.field(default=None, kw_only=True)
+    save_on_interrupt: bool = dataclasses.field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         for name in ("termination_watcher_fn", "exit_fn", "save_fn"):
@@ -82,11 +87,20 @@ class TerminationConfig:
             )
         if self.watchers is not None:
             object.__setattr__(self, "watchers", _checked_watchers(self.watchers))
+        if not isinstance(self.save_on_interrupt, bool):
+            raise ConfigError(
+                f"TerminationConfig: save_on_interrupt={self.save_on_interrupt!r}; expected True or False.",
+                hint="True saves on Ctrl-C and then ends the program.",
+            )
 
     @property
     def leaves_sigterm_alone(self) -> bool:
         """Whether the user has named signals, and SIGTERM is none of them."""
         return self.signals is not None and "SIGTERM" not in self.signals
+
+    def is_interrupt(self, source: str) -> bool:
+        """Whether a notice of this source is a Ctrl-C on which is saved, with no wish for a restart."""
+        return self.save_on_interrupt and source == "SIGINT"
 
     @classmethod
     def for_platform(cls, platform: str, **changes: Any) -> TerminationConfig:

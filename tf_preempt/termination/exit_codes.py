@@ -52,6 +52,7 @@ from tf_preempt.errors import ConfigError
 
 __all__ = [
     "CANCELLED",
+    "INTERRUPTED",
     "PERMANENT",
     "RESTART_AGENT_PLATFORM",
     "RESTART_CODES",
@@ -74,6 +75,8 @@ RESTART_AGENT_PLATFORM = 134
 """The same in a managed training job of the Agent Platform."""
 CANCELLED = 143
 """Saved, and its owner does not want it any more (``scancel``): as a program without a handler leaves."""
+INTERRUPTED = 130
+"""Saved on Ctrl-C: 128 + SIGINT, as a program without a handler leaves."""
 PERMANENT = 1
 """An error that a restart would not cure."""
 USAGE = 2

@@ -43,6 +43,15 @@ def parse_signals(signals: Sequence[str | signal.Signals]) -> tuple[signal.Signa
     return tuple(dict.fromkeys(_parse_signal(one) for one in signals))
 
 
+def pass_on(number: signal.Signals) -> None:
+    """Gives a watched signal, while it stays watched, the effect back that it had before; from any thread.
+
+    Args:
+        number: the signal.
+    """
+    _signal_hub.HUB.pass_on(number)
+
+
 def _parse_signal(one: object) -> signal.Signals:
     name = one.name if isinstance(one, signal.Signals) else one
     if not isinstance(name, str) or name not in signal.Signals.__members__:
