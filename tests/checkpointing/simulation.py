@@ -267,7 +267,8 @@ class Worker:
                 self.on_poll()
             case rounds.Hold():
                 self.hold = True
-                self.world.first_hold.setdefault(len(self.acted), self.at)
+                if not self.is_newcomer:
+                    self.world.first_hold.setdefault(len(self.acted), self.at)
             case rounds.ReadBoundary():
                 return self.at
             case rounds.Decide(decision):
