@@ -13,8 +13,7 @@ Needs scikit-learn for the images, which `make setup` has installed; elsewhere: 
 checkout.
 """
 
-import argparse
-import math
+import sys
 
 import keras
 import tensorflow as tf
@@ -22,15 +21,9 @@ from sklearn.datasets import load_digits
 
 import tf_preempt
 
-BATCH = 32  # rows of all workers together
-ROWS = 1505
-
-parser = argparse.ArgumentParser(
-    description="Trains a small network on handwritten digits in a loop of its own."
-)
-parser.add_argument("directory", nargs="?", default="runs/loop", help="for checkpoints (%(default)s)")
-parser.add_argument("--epochs", type=int, default=5, help="how many (%(default)s)")
-options = parser.parse_args()
+ROWS, BATCH, EPOCHS = 1505, 32, 5  # a batch is of all workers together
+STEPS = -(-ROWS // BATCH)  # of an epoch
+directory = sys.argv[1] if len(sys.argv) > 1 else "runs/loop"
 
 keras.utils.set_random_seed(1)  # the same first weights and the same order on all workers
 tf.config.experimental.enable_op_determinism()
@@ -38,45 +31,36 @@ resolver = tf_preempt.cluster_resolvers.auto()
 strategy = tf_preempt.strategies.MultiWorkerMirroredStrategy(resolver)  # before any tensor and any data set
 
 images, labels = load_digits(return_X_y=True)
-images = images.reshape(-1, 64).astype("float32") / 16
-train = tf.data.Dataset.from_tensor_slices((images[:ROWS], labels[:ROWS]))
+train = tf.data.Dataset.from_tensor_slices((images[:ROWS].astype("float32") / 16, labels[:ROWS]))
 train = train.shuffle(ROWS, seed=1).batch(BATCH).repeat()
-
 with strategy.scope():
-    model = keras.Sequential(
-        [keras.layers.Input((64,)), keras.layers.Dense(64, "relu"), keras.layers.Dense(10)]
-    )
-    optimizer = keras.optimizers.Adam()
+    layers = [keras.layers.Input((64,)), keras.layers.Dense(64, "relu"), keras.layers.Dense(10)]
+    model, optimizer = keras.Sequential(layers), keras.optimizers.Adam()
     optimizer.build(model.trainable_variables)
     epoch_loss = tf.Variable(0.0, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
 
 
-def on_replica(batch):
+def on_replica(x, y):
     """Each replica has its part of the batch; the optimizer adds the gradients of all."""
-    x, y = batch
     with tf.GradientTape() as tape:
         losses = keras.losses.sparse_categorical_crossentropy(y, model(x, training=True), from_logits=True)
         loss = tf.nn.compute_average_loss(losses)  # over the rows of all replicas
-    variables = model.trainable_variables
-    optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+    optimizer.apply(tape.gradient(loss, model.trainable_variables))
     return loss
 
 
 @tf.function
 def train_step(batch):
-    epoch_loss.assign_add(strategy.reduce("SUM", strategy.run(on_replica, args=(batch,)), axis=None))
+    epoch_loss.assign_add(strategy.reduce("SUM", strategy.run(on_replica, args=batch), axis=None))
 
 
 checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer, epoch_loss=epoch_loss)
-handler = tf_preempt.PreemptionCheckpointHandler(resolver, checkpoint, options.directory, save_every=100)
+handler = tf_preempt.PreemptionCheckpointHandler(resolver, checkpoint, directory, save_every=100)
 iterator = handler.track(iter(strategy.experimental_distribute_dataset(train)))
-steps_per_epoch = math.ceil(ROWS / BATCH)
-
 with handler.watch_preemption_scope():
-    for step in handler.steps(options.epochs * steps_per_epoch):
+    for step in handler.steps(EPOCHS * STEPS):  # those that are left
         handler.run(train_step, next(iterator))
-        epoch, rest = divmod(step + 1, steps_per_epoch)
-        if rest == 0:
-            if resolver.task_id in (None, 0):
-                print(f"epoch {epoch}: loss {epoch_loss.numpy() / steps_per_epoch:.4f}")
+        if (step + 1) % STEPS == 0:
+            if not resolver.task_id:  # the first worker
+                print(f"epoch {(step + 1) // STEPS}: loss {epoch_loss.numpy() / STEPS:.4f}")
             epoch_loss.assign(0.0)
