@@ -8,6 +8,7 @@ import types
 from collections.abc import Callable
 from typing import NoReturn
 
+from tf_preempt.checkpointing.end_of_process import end_in_time
 from tf_preempt.errors import CoordinationError, Preempted
 from tf_preempt.termination.auto import Platform
 from tf_preempt.termination.config import TerminationConfig
@@ -76,6 +77,7 @@ class Leaving:
         elif self._raise_instead:
             raise Preempted(message, exit_code=code, hint="run the cell again to go on from there")
         _log.warning("%s Leaving with exit status %d.", message, code)
+        end_in_time(code)
         sys.exit(code)
 
     def leave_for_good(self, message: str) -> NoReturn:
@@ -88,6 +90,7 @@ class Leaving:
         if self._raise_instead:
             raise CoordinationError(message)
         _log.error("%s Leaving with exit status %d.", message, PERMANENT)
+        end_in_time(PERMANENT)
         sys.exit(PERMANENT)
 
 
