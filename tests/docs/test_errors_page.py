@@ -13,6 +13,7 @@ import pytest
 
 import tf_preempt
 from tf_preempt import errors
+from tf_preempt.checkpointing import end_of_process
 from tf_preempt.termination import exit_codes
 from tf_preempt.termination.exit_codes import Outcome, classify, restart_exit_code
 
@@ -171,6 +172,13 @@ def test_the_message_that_is_shown_is_what_is_raised():
     assert shown == f"{type(raised.value).__name__}: {raised.value}"
     assert isinstance(raised.value, errors.TfPreemptError)
     assert shown.endswith(f"HINT: {raised.value.hint}")
+
+
+def test_times_in_the_text_are_those_of_the_code():
+    assert f"get {end_of_process.GRACE_S:.0f} s. Then" in PAGE
+    strategy = (ROOT / "tf_preempt/strategies/multi_worker_mirrored.py").read_text(encoding="utf-8")
+    (default,) = re.findall(r"^_PEER_TIMEOUT_S = (.*)$", strategy, re.MULTILINE)
+    assert f"MultiWorkerMirroredStrategy(resolver, peer_timeout_s={default})" in PAGE
 
 
 def test_tests_named_in_the_text_exist():
