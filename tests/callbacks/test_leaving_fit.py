@@ -99,7 +99,7 @@ def end_a_program() -> None:
 def end_a_forked_child() -> None:
     pid = os.fork()
     if not pid:
-        signal.pause()
+        signal.sigtimedwait([], 60)
         os._exit(1)
     os.kill(pid, signal.SIGTERM)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGTERM
