@@ -55,8 +55,8 @@ class PreemptionCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # K
             URL that ``tf.io.gfile`` knows.  None: from the environment.
         termination_config: what counts as a notice and how to leave; ours or TensorFlow's.
         save_every: when periodic checkpoints are made, for what comes without notice: ``"auto"`` (at most
-            1 % of training time, at least every hour), ``"epoch"``, a number of training steps, a
-            ``datetime.timedelta``, or None.
+            1 % of training time, at least every hour; 5 % where no save fits into a notice), ``"epoch"``, a
+            number of training steps, a ``datetime.timedelta``, or None.
         max_to_keep: how many checkpoints stay; None: all.  The last one of each finished `fit` always stays.
         on_preemption: ``"exit"``: leave the process after the save; ``"raise"``: raise
             `tf_preempt.errors.Preempted`; None: raise in a notebook, else leave.

@@ -13,8 +13,8 @@ HELP = """\
 Starts a program, and starts it again when its exit status asks for that (42, 143 and others that platforms
 use; never after an error of its own).  Between restarts it waits, the longer the more often nothing was
 achieved.  SIGTERM and Ctrl-C are passed on; when the program has left, it is not started again.  On SIGTERM a
-program that uses tf_preempt saves before it leaves, on Ctrl-C it does not.  SIGUSR1 and SIGUSR2 are passed on
-and end nothing here; Slurm's --signal sends them to everything in a step.
+program that uses tf_preempt saves before it leaves, on Ctrl-C only with save_on_interrupt=True.  SIGUSR1 and
+SIGUSR2 are passed on and end nothing here; Slurm's --signal sends them to everything in a step.
 
 The exit status is that of the program's last life (128 + N if signal N ended it), also when the restarts are
 used up or a signal told this command to end; 1 if the program made no progress; 2 for wrong options; 126 or
