@@ -27,7 +27,7 @@ from tf_preempt.strategies import MultiWorkerMirroredStrategy
 SCRIPT = ROOT / "tests" / "integration" / "scripts" / "lost_peer.py"
 START_TIMEOUT_S = 150.0
 LEAVE_TIMEOUT_S = 60.0
-DEFAULT_TIMEOUT_S = 8.0
+DEFAULT_TIMEOUT_S = 6.0
 
 can_cut = os.geteuid() == 0 and shutil.which("ip") is not None
 needs_namespaces = pytest.mark.skipif(
