@@ -21,7 +21,7 @@ _ours: weakref.WeakSet[MultiWorkerMirroredStrategy] = weakref.WeakSet()
 _RUNTIME_RUNS = "must be configured at program startup"
 _IN_ANOTHER_CLUSTER = "Collective ops are already configured"
 
-# Half as long again may pass before the chief is missed; and where the network is cut, TensorFlow's end of the
+# Half as long again may pass before the chief is missed; and where the network is cut, TensorFlow's end of a
 # process waits for a heartbeat's answer as long once more (with 8 s, 17 s in all were seen): 15 s in all.
 _PEER_TIMEOUT_S = 6.0
 _SHORTEST_PEER_TIMEOUT_S = 1.0
