@@ -51,6 +51,18 @@ class Reported(logging.Handler):
             self.heard.set()
 
 
+def give_notice() -> None:
+    """Sends this process a SIGTERM; returns when the next boundary is the last."""
+    reported, log = Reported(), logging.getLogger("tf_preempt")
+    level = log.level
+    log.addHandler(reported)
+    log.setLevel(logging.INFO)
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert reported.heard.wait(30)
+    log.setLevel(level)
+    log.removeHandler(reported)
+
+
 class Interrupt(keras.callbacks.Callback):
     """Sends this process a SIGTERM at the end of a training batch, so that the next boundary is the last.
 
@@ -69,14 +81,7 @@ class Interrupt(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         if (self._epoch, batch) == self._at:
-            reported, log = Reported(), logging.getLogger("tf_preempt")
-            level = log.level
-            log.addHandler(reported)
-            log.setLevel(logging.INFO)
-            os.kill(os.getpid(), signal.SIGTERM)
-            assert reported.heard.wait(30)
-            log.setLevel(level)
-            log.removeHandler(reported)
+            give_notice()
 
     def get_state(self) -> list[int]:
         return list(self._at)

@@ -96,7 +96,7 @@ def test_a_program_that_goes_on_is_told_that_its_job_is_its_own(
         1, source="SIGTERM", incarnation=0
     )
     assert (
-        caplog.text.count("The Slurm job is not requeued, because the program is told by an exception") == 1
+        caplog.text.count("The Slurm job is not requeued, because the program is told, and goes on") == 1
     )
 
 

@@ -299,6 +299,34 @@ def functions_of_step(function: Callable[..., Any]) -> list[Any]:
     return [function, *inside.values()]
 
 
+def stop_fit(model: Any) -> Callable[[], None]:
+    """Lets the running `fit` of a model end without more than ``on_train_end``.
+
+    Keras itself goes on with a validation, with ``on_epoch_end`` and with the logs of what the epoch has so
+    far, so that callbacks would take it for a whole one.
+
+    Returns:
+        Undoes it; to be called when `fit` is over.
+
+    Raises:
+        InternalsChangedError: `fit` does not look as it does in the supported versions.
+    """
+    callbacks = _names_in_fit(model)["callbacks"]
+    silenced = {"on_epoch_end": lambda *_: None, "on_test_end": lambda *_: None}
+    vars(callbacks).update(silenced)
+    override(model, "_should_eval", lambda *_: False)
+    override(model, "_get_metrics_result_or_logs", lambda _: {})
+    model.stop_training = True
+
+    def undo() -> None:
+        for name in silenced:
+            vars(callbacks).pop(name, None)
+        end_override(model, "_should_eval")
+        end_override(model, "_get_metrics_result_or_logs")
+
+    return undo
+
+
 def override(model: Any, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """Replaces a method on one model only; returns what was there."""
     if not hasattr(model, name):

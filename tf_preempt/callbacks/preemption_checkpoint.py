@@ -22,13 +22,14 @@ from tf_preempt.checkpointing.arguments import (
     check_max_to_keep,
     check_on_preemption,
     raises_on_preemption,
+    warn_of_status,
 )
 from tf_preempt.checkpointing.cadence import Cadence, SaveEvery
 from tf_preempt.checkpointing.cluster import check_stock_strategy, check_strategy, cluster_of
 from tf_preempt.checkpointing.committer import Committer, describe_variables
 from tf_preempt.checkpointing.directory import directory_news, resolve_directory
 from tf_preempt.checkpointing.session import SessionOptions, TrainingSession
-from tf_preempt.errors import ConfigError, DirectoryInUseError
+from tf_preempt.errors import ConfigError, DirectoryInUseError, Preempted
 from tf_preempt.strategies.input import expect_checkpoints
 from tf_preempt.termination import standby
 from tf_preempt.termination.config import TerminationConfig
@@ -58,11 +59,16 @@ class PreemptionCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # K
             1 % of training time, at least every hour; 5 % where no save fits into a notice), ``"epoch"``, a
             number of training steps, a ``datetime.timedelta``, or None.
         max_to_keep: how many checkpoints stay; None: all.  The last one of each finished `fit` always stays.
-        on_preemption: ``"exit"``: leave the process after the save; ``"raise"``: raise
-            `tf_preempt.errors.Preempted`; None: raise in a notebook, else leave.
+        on_preemption: what follows the save: ``"exit"``: leave with the platform's restart code; ``"raise"``:
+            raise `tf_preempt.errors.Preempted`; ``"stop"``: let `fit` return without an end of the unfinished
+            epoch, and say in `preempted` why; None: raise in a notebook, else exit.
         verbose: 1: the chief says which step it restored, and which directory the environment chose: in the
             log where that shows INFO, else on standard output.  0: at level INFO of the log only.
         environ: the environment that is read.
+
+    Attributes:
+        preempted: the `tf_preempt.errors.Preempted` because of which the last `fit` was stopped; None if it
+            was not.  Its `exit_code` is the status that asks for a restart.
 
     Raises:
         ConfigError: an argument has a value that it cannot have.
@@ -104,6 +110,7 @@ class PreemptionCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # K
         self._opening = directory_news(directory, environ)
         self._environ = environ
         self._fit: ProtectedFit | None = None
+        self.preempted: Preempted | None = None
         if raises_on_preemption(on_preemption) or self._config.leaves_sigterm_alone:
             standby.decline()
         else:
@@ -126,6 +133,7 @@ class PreemptionCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # K
                 alike, before the first step and with nothing left behind.
         """
         _release_abandoned()
+        self.preempted = None
         model = self.model
         found = keras_internals.fit_locals(model)
         self._check_alone(found.callbacks)
@@ -159,6 +167,7 @@ class PreemptionCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # K
             states,
             epochs=self.params["epochs"],
             reads_again=may_change_variables(others),
+            stops=self._on_preemption == "stop",
         )
         running.append(self._fit)
         _running.append(self._fit)
@@ -200,7 +209,7 @@ class PreemptionCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # K
             self._fit.on_test_begin()
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
-        """Makes the last commit.
+        """Makes the last commit; of a `fit` that is stopped, says that it is unfinished.
 
         Raises:
             CheckpointWriteError: it could not be written.
@@ -212,6 +221,10 @@ class PreemptionCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # K
             fit.finish()
         finally:
             _close(fit)
+        self.preempted = fit.stopped
+        if self.preempted is not None:
+            warn_of_status(self.preempted)
+            return
         _finished_fits[self.directory] = _finished_fits.get(self.directory, 0) + 1
 
 

@@ -41,7 +41,7 @@ from tf_preempt.checkpointing.session import TrainingSession
 from tf_preempt.checkpointing.step_randomness import warn_of_random_ops
 from tf_preempt.checkpointing.unsaved_variables import UnsavedVariables
 from tf_preempt.checkpointing.worker_part import WorkerPart
-from tf_preempt.errors import CheckpointMismatchError
+from tf_preempt.errors import CheckpointMismatchError, Preempted
 
 _log = logging.getLogger("tf_preempt")
 _REPLICAS = "replicas"
@@ -59,6 +59,7 @@ class ProtectedFit:
         states: of the other callbacks.
         epochs: the number of epochs that `fit` was asked for.
         reads_again: other callbacks may change any variable in beginning training or an epoch.
+        stops: ends `fit` where the session raises `Preempted`.
     """
 
     def __init__(
@@ -70,9 +71,13 @@ class ProtectedFit:
         *,
         epochs: int,
         reads_again: bool = False,
+        stops: bool = False,
     ) -> None:
         self._model = model
         self._reads_again = reads_again
+        self._stops = stops
+        self._stopped: Preempted | None = None
+        self._end_stop: Callable[[], None] = lambda: None
         self._session = session
         self._states = states
         self._generators = model_state.generators(model)
@@ -118,6 +123,11 @@ class ProtectedFit:
     def is_running(self) -> bool:
         """Says whether the `fit` goes on: an exception elsewhere may have ended it unseen."""
         return keras_internals.is_running(self._epoch_iterator, self._thread)
+
+    @property
+    def stopped(self) -> Preempted | None:
+        """Why `fit` ends before its time; None if it does not."""
+        return self._stopped
 
     # ------------------------------------------------------------------------------------- begin, end
 
@@ -190,7 +200,10 @@ class ProtectedFit:
             )
 
     def finish(self) -> None:
-        """Makes the last commit and unhooks."""
+        """Makes the last commit and unhooks; where `fit` was stopped, all is saved already."""
+        if self._stopped is not None:
+            self._end_stop()
+            return
         keras_internals.set_initial_epoch(self._model, None)
         if self._resume is not None:  # no epoch was left
             # Callbacks behind ours go on to end the training: EarlyStopping puts its best weights back.
@@ -258,9 +271,22 @@ class ProtectedFit:
             self._train_data.at_step(iterator)
             if not self._executed:
                 self._look_at_data(iterator, _TRAIN)
-            self._boundary(new_epoch=new_epoch)
+            if not self._may_go_on(new_epoch=new_epoch):
+                return
             new_epoch, self._executed = False, True
             yield begin, end, iterator
+
+    def _may_go_on(self, *, new_epoch: bool = False) -> bool:
+        """A boundary; says whether the step behind it may be done, or `fit` ends here."""
+        try:
+            self._boundary(new_epoch=new_epoch)
+        except Preempted as preempted:
+            if not self._stops:
+                raise
+            self._stopped = preempted
+            self._end_stop = keras_internals.stop_fit(self._model)
+            return False
+        return True
 
     def _boundary(self, *, new_epoch: bool = False) -> None:
         with self._released_on_error():
@@ -363,7 +389,8 @@ class ProtectedFit:
             self._step = begin
             data.at_step(iterator)
             self._look_at_data(iterator, _VALIDATE)
-            self._boundary()
+            if not self._may_go_on():
+                return
             yield begin, end, iterator
 
     def _remaining_steps_of_validation(self, validation: Epochs, data: DataStream) -> Iterator[Step]:

@@ -160,9 +160,8 @@ class Departure:
     def _say_who_requeues(self) -> None:
         if self._is_left_to_program and self._cluster.is_chief:
             _log.warning(
-                "The Slurm job is not requeued, because the program is told by an exception and goes on. "
-                'HINT: on_preemption="exit" has it requeued; or call `scontrol requeue` where Preempted is '
-                "caught."
+                "The Slurm job is not requeued, because the program is told, and goes on. "
+                'HINT: on_preemption="exit" has it requeued; or let the program call `scontrol requeue`.'
             )
 
     def _made_progress(self, incarnation: int) -> bool:

@@ -70,7 +70,7 @@ class PreemptionCheckpointHandler:
         termination_config: what counts as a notice and how to leave; ours or TensorFlow's.
         save_every: as for `tf_preempt.callbacks.PreemptionCheckpoint`, without ``"epoch"``.
         max_to_keep: how many checkpoints stay; None: all, or the manager's limit.
-        on_preemption: as for `tf_preempt.callbacks.PreemptionCheckpoint`.
+        on_preemption: as for `tf_preempt.callbacks.PreemptionCheckpoint`, without ``"stop"``.
         verbose: as for `tf_preempt.callbacks.PreemptionCheckpoint`.
         environ: the environment that is read.
 
@@ -110,7 +110,7 @@ class PreemptionCheckpointHandler:
                 hint="give the number of steps of an epoch",
             )
         check_max_to_keep(max_to_keep)
-        check_on_preemption(on_preemption)
+        check_on_preemption(on_preemption, can_stop=False)
         cluster = cluster_of_resolver(cluster_resolver)
         check_not_alone_of_several(cluster, "cluster_resolver", cluster_resolver, environ)
         checkpoint, committer = checkpoint_and_committer(
