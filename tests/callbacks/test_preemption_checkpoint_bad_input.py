@@ -63,7 +63,7 @@ def test_max_to_keep(tmp_path: Path, value: Any) -> None:
     assert raised.value.hint
 
 
-@pytest.mark.parametrize("value", ["stop", "", 1, ["exit"]], ids=repr)
+@pytest.mark.parametrize("value", ["pause", "", 1, ["exit"]], ids=repr)
 def test_on_preemption(tmp_path: Path, value: Any) -> None:
     with pytest.raises(errors.ConfigError) as raised:
         PreemptionCheckpoint(tmp_path, on_preemption=value)

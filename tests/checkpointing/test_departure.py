@@ -95,9 +95,7 @@ def test_a_program_that_goes_on_is_told_that_its_job_is_its_own(
     departure(tmp_path, slurm(PREEMPTED), program_goes_on=True).after_commit(
         1, source="SIGTERM", incarnation=0
     )
-    assert (
-        caplog.text.count("The Slurm job is not requeued, because the program is told, and goes on") == 1
-    )
+    assert caplog.text.count("The Slurm job is not requeued, because the program is told, and goes on") == 1
 
 
 def test_a_refused_requeue_makes_a_preempted_program_stay_until_it_is_ended(
