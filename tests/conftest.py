@@ -17,6 +17,10 @@ from collections.abc import Callable, Iterator, Mapping
 import psutil
 import pytest
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell lets what it starts in the background ignore SIGINT; tests press Ctrl-C as at a terminal.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 _ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 # Tests also run on machines of clouds, whose metadata servers are not to be asked.

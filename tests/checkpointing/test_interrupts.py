@@ -7,7 +7,6 @@ import pathlib
 import signal
 import sys
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,14 +20,6 @@ from tf_preempt.termination.config import TerminationConfig
 
 SAVES = TerminationConfig(save_on_interrupt=True)
 LOCAL = {"TF_PREEMPT_CLOUD": "none"}
-
-
-@pytest.fixture(autouse=True)
-def as_at_a_terminal() -> Iterator[None]:
-    """A shell lets what it starts in the background ignore SIGINT, and Python leaves that as it is."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 def press_ctrl_c() -> None:

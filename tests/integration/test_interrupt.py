@@ -10,14 +10,7 @@ from pathlib import Path
 from tf_preempt.checkpointing.manifest import readable_manifests
 
 SCRIPT = Path(__file__).parent / "scripts" / "interrupted_loop.py"
-# As at a terminal: what a shell starts in the background, tests for instance, ignores SIGINT.
-TF_PREEMPT = """
-import runpy
-import signal
-
-signal.signal(signal.SIGINT, signal.default_int_handler)
-runpy.run_module("tf_preempt", run_name="__main__", alter_sys=True)
-"""
+TF_PREEMPT = "import runpy\n\nrunpy.run_module('tf_preempt', run_name='__main__', alter_sys=True)\n"
 
 
 def test_two_workers_save_together_leave_with_130_and_are_not_started_again(tmp_path, start_script):
